@@ -1,0 +1,229 @@
+/* onebit.h - the public interface of the onebit engine.
+ *
+ * A model is opened once, is immutable afterwards and may be shared by threads. A session is one
+ * mutable timeline of tokens over a model and has one owner thread at a time. Callers say which
+ * tokens they want a session to hold (`ob_session_sync`), and the session decides what it can keep
+ * and what it must read again; or they append and roll back by hand.
+ *
+ *     struct ob_error err;
+ *     struct ob_model *model;
+ *     struct ob_session *session;
+ *     if (ob_model_open("model.gguf", NULL, &model, &err) ||
+ *         ob_session_open(model, NULL, &session, &err) ||
+ *         ob_session_append(session, ids, n_ids, &err))
+ *         fprintf(stderr, "%s\n", err.message);
+ *     const float *logits = ob_session_logits(session);   // [n_vocab], of the last token
+ *
+ * Rules that hold for every function:
+ *   - The library never exits, aborts, prints or reads the environment.
+ *   - A function that can fail returns an ob_status and, where it takes an ob_error, fills it with
+ *     one sentence. `err` may be NULL. On success it is left alone; outputs are written on success only.
+ *   - Text is UTF-8 with an explicit length and may hold any byte; nothing needs a final NUL.
+ *   - Token ids are int32_t, positions and counts of tokens are size_t.
+ */
+#ifndef ONEBIT_H
+#define ONEBIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OB_VERSION "0.1.0"
+
+/* ------------------------------------------------------------------------------------ errors */
+
+/* Append only: the numbers are part of the binary interface. */
+enum ob_status {
+    OB_OK = 0,
+    OB_INVALID_ARGUMENT = 1, /* the caller passed something no model could accept */
+    OB_BAD_FILE = 2,         /* a file is damaged, inconsistent or of another kind */
+    OB_UNSUPPORTED = 3,      /* a file or request needs something this engine does not implement */
+    OB_IO_ERROR = 4,         /* the operating system refused to open, read or write */
+    OB_NO_MEMORY = 5,        /* an allocation failed; nothing was changed */
+    OB_CONTEXT_FULL = 6,     /* the session, or the shared page pool, has no room for the tokens */
+    OB_NEED_MORE = 7,        /* not an error: more input is needed before there is a result */
+    OB_CANCELLED = 8,        /* the caller asked to stop */
+};
+typedef enum ob_status ob_status;
+
+#define OB_ERROR_MESSAGE_BYTES 512
+
+struct ob_error {
+    ob_status status;
+    char message[OB_ERROR_MESSAGE_BYTES]; /* one sentence, NUL-terminated, valid UTF-8 */
+};
+
+/* A short constant name of a status, such as "bad file". Never NULL. */
+const char *ob_status_name(ob_status status);
+
+/* The version the library was built as, equal to OB_VERSION of its header. */
+const char *ob_version(void);
+
+/* ------------------------------------------------------------------------------------- model */
+
+struct ob_model;
+
+enum ob_activation {
+    OB_ACT_DEFAULT = 0, /* the fastest mode this build has for the model */
+    OB_ACT_F32 = 1,     /* the reference arithmetic */
+    OB_ACT_INT8 = 2,    /* activations rounded to 8 bits before a matrix product */
+};
+
+enum ob_kv_type { OB_KV_F16 = 0, OB_KV_F32 = 1 };
+
+enum ob_rope_mode {
+    OB_ROPE_FILE = 0,  /* scaling as the model file declares it */
+    OB_ROPE_PLAIN = 1, /* no scaling, to compare with references that ignore it */
+};
+
+/* Zero is the default of every field; `struct ob_model_options o = {0};` is valid. */
+struct ob_model_options {
+    const char *backend;           /* NULL or "auto", "cpu", "null" (plans, never computes) */
+    const char *cpu_level;         /* NULL or "auto", "ref" ...: kernel level of the cpu backend */
+    int n_threads;                 /* 0: one per physical core */
+    enum ob_activation activation;
+    enum ob_kv_type kv_type;
+    enum ob_rope_mode rope;
+    size_t n_ctx;                  /* most tokens one session may hold; 0: what the file declares */
+    size_t n_sessions;             /* KV memory is reserved for this many full sessions; 0: 1 */
+    size_t chunk;                  /* most rows per prefill step; 0: 512 */
+    bool keep_hidden;              /* make the hidden states of every layer readable */
+};
+
+/* Open a GGUF file. The file is mapped and must not change while the model is open.
+ * Fails with OB_IO_ERROR, OB_BAD_FILE, OB_UNSUPPORTED, OB_NO_MEMORY or OB_INVALID_ARGUMENT. */
+ob_status ob_model_open(const char *path, const struct ob_model_options *options,
+                        struct ob_model **model, struct ob_error *err);
+
+/* The same from memory: `bytes` [n_bytes], 32-byte aligned, borrowed until ob_model_close. `name`
+ * stands in for the path in error messages. */
+ob_status ob_model_open_memory(const char *name, const void *bytes, size_t n_bytes,
+                               const struct ob_model_options *options, struct ob_model **model,
+                               struct ob_error *err);
+
+/* Close a model after all its sessions. NULL is allowed. */
+void ob_model_close(struct ob_model *model);
+
+struct ob_model_info {
+    const char *arch;       /* "qwen3", "qwen35"; strings live as long as the model */
+    const char *name;       /* general.name, or "" */
+    int n_layers, n_embd, n_vocab;
+    size_t n_ctx_declared;  /* context length of the file */
+    size_t n_ctx;           /* most tokens a session may hold */
+    uint64_t n_params;      /* weights in the tensors that are used */
+    uint64_t tensor_bytes;  /* bytes of those tensors in the file */
+    const int32_t *eog_ids; /* [n_eog_ids] ids that end a generation, ascending */
+    int n_eog_ids;
+    const char *chat_template; /* [chat_template_bytes], or NULL */
+    size_t chat_template_bytes;
+};
+
+struct ob_model_info ob_model_get_info(const struct ob_model *model);
+
+/* ------------------------------------------------------------------------------------ tokens */
+
+enum ob_tokenize_flags {
+    OB_TOKENIZE_SPECIAL = 1, /* control tokens in the text become their ids; otherwise they are text */
+};
+
+/* Encode text [n_bytes]. Writes at most `capacity` ids and sets *n_ids to the full count; with a
+ * capacity too small the result is OB_NEED_MORE and the ids written are unspecified. Any thread. */
+ob_status ob_tokenize(const struct ob_model *model, const char *text, size_t n_bytes, int flags,
+                      int32_t *ids, size_t capacity, size_t *n_ids, struct ob_error *err);
+
+/* The bytes one id stands for, not NUL-terminated, alive as long as the model. Several ids may be
+ * needed for one character. Ids without text (padding, out of range) give 0 bytes. */
+const char *ob_token_bytes(const struct ob_model *model, int32_t id, size_t *n_bytes);
+
+/* Streaming decoder: turns ids into whole UTF-8 characters. `struct ob_utf8_stream s = {0};` starts
+ * one. Bytes of an unfinished character are held back; bytes that can never be part of a character
+ * come out as U+FFFD, one for each maximal ill-formed part (Unicode 15, section 3.9). */
+struct ob_utf8_stream {
+    unsigned char held[4];
+    unsigned char n_held;
+};
+
+/* Append the text of `id` to out [capacity] and return its length in bytes. A token never yields
+ * more than 3 * (its bytes + 3) bytes; with a smaller capacity the result is cut to whole characters. */
+size_t ob_utf8_stream_token(struct ob_utf8_stream *stream, const struct ob_model *model, int32_t id,
+                            char *out, size_t capacity);
+
+/* End a stream: what is still held comes out as one U+FFFD, 3 bytes at most. The stream is then
+ * empty and may be used again. */
+size_t ob_utf8_stream_finish(struct ob_utf8_stream *stream, char *out, size_t capacity);
+
+/* ----------------------------------------------------------------------------------- session */
+
+struct ob_session;
+
+struct ob_session_options {
+    size_t n_ctx; /* most tokens; 0: the model's */
+};
+
+ob_status ob_session_open(struct ob_model *model, const struct ob_session_options *options,
+                          struct ob_session **session, struct ob_error *err);
+
+/* NULL is allowed. */
+void ob_session_close(struct ob_session *session);
+
+/* The ledger: ids [length] that the session has read, in order. Valid until the next change. */
+size_t ob_session_length(const struct ob_session *session);
+const int32_t *ob_session_ids(const struct ob_session *session);
+
+/* Read ids [n_ids] after what is there. Whole or not at all: on failure the session is what it was,
+ * except after OB_CANCELLED, where it holds the chunks that were finished. */
+ob_status ob_session_append(struct ob_session *session, const int32_t *ids, size_t n_ids,
+                            struct ob_error *err);
+
+/* Logits [n_vocab] after the last token, valid until the session changes; NULL when it is empty. */
+const float *ob_session_logits(const struct ob_session *session);
+
+/* Go back to the first `length` tokens. The result equals a session that never read the rest, bit
+ * for bit; a model with recurrent layers re-reads what it must (time grows with `length`). */
+ob_status ob_session_rollback(struct ob_session *session, size_t length, struct ob_error *err);
+
+/* What a sync found. */
+struct ob_sync_report {
+    size_t n_wanted;      /* tokens asked for */
+    size_t n_held;        /* tokens the session held before */
+    size_t n_common;      /* length of the common prefix: the first differing index */
+    size_t n_reused;      /* tokens whose state was kept */
+    size_t n_read;        /* tokens read in this call */
+    const char *reason;   /* a constant sentence: why reuse stopped where it did */
+    int32_t held[6], wanted[6]; /* up to six ids on each side from n_common on, -1 where none */
+};
+
+/* Make the session hold exactly ids [n_ids], n_ids >= 1, reusing the longest usable prefix.
+ * `report` may be NULL. */
+ob_status ob_session_sync(struct ob_session *session, const int32_t *ids, size_t n_ids,
+                          struct ob_sync_report *report, struct ob_error *err);
+
+/* One row of a scored text. Pointers are valid during the call only. */
+struct ob_row {
+    size_t position;            /* index in the session */
+    int32_t id;                 /* the token read there */
+    const float *logits;        /* [n_vocab] after it */
+    const float *const *hidden; /* [n_layers + 1][n_embd] if the model was opened with keep_hidden,
+                                   else NULL: the embedding, then the output of each layer, the
+                                   last one after the final norm */
+};
+
+/* Return 0 to go on; anything else stops with OB_CANCELLED after the chunk in hand. */
+typedef int (*ob_row_fn)(void *context, const struct ob_row *row);
+
+/* Append with the logits of every row handed to `fn` in order (teacher forcing). */
+ob_status ob_session_score(struct ob_session *session, const int32_t *ids, size_t n_ids,
+                           ob_row_fn fn, void *context, struct ob_error *err);
+
+/* Called between chunks of a long read with the tokens done and wanted; anything but 0 cancels. */
+typedef int (*ob_progress_fn)(void *context, size_t done, size_t total);
+void ob_session_on_progress(struct ob_session *session, ob_progress_fn fn, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
