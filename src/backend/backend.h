@@ -1,0 +1,81 @@
+/* Backends: where buffers live and steps run.
+ *
+ * A backend compiles a plan once into an engine and runs it for batches. The table is small on
+ * purpose: buffers, states, runs, limits. A step a backend cannot do is refused by name when the
+ * plan is compiled, never while it runs.
+ *
+ * Threads: calls on one engine are serialised by the caller (the model's lock). */
+#ifndef OB_BACKEND_BACKEND_H
+#define OB_BACKEND_BACKEND_H
+
+#include "plan/batch.h"
+#include "plan/plan.h"
+
+struct ob_engine_options {
+    int n_threads;            /* >= 1 */
+    const char *kernel_level; /* NULL: the best */
+    enum ob_kv_type kv_type;
+    size_t pool_tokens; /* KV tokens the page pool must hold, over all states */
+};
+
+struct ob_backend;
+
+/* First member of every backend's engine. */
+struct ob_engine {
+    const struct ob_backend *backend;
+    const struct ob_plan *plan;
+};
+
+/* Bytes by place; info --memory and the tests of the arithmetic read it. */
+struct ob_memory_use {
+    size_t activation_bytes;   /* values of a run, and scratch */
+    size_t kv_bytes_per_token; /* of one session, all layers */
+    size_t state_bytes;        /* fixed part of one session: states, tails, sink pages */
+    size_t pool_bytes;         /* address space of the page pool */
+};
+
+struct ob_backend {
+    const char *name;
+
+    /* Compile; `plan` and its weights must outlive the engine. OB_NO_MEMORY, OB_UNSUPPORTED naming
+     * the step, OB_INVALID_ARGUMENT for the options. */
+    ob_status (*open)(const struct ob_plan *plan, const struct ob_engine_options *options,
+                      struct ob_engine **out, struct ob_error *err);
+    void (*close)(struct ob_engine *engine);
+
+    /* An empty state for up to max_tokens tokens. OB_NO_MEMORY. */
+    ob_status (*state_create)(struct ob_engine *engine, size_t max_tokens, struct ob_state **out,
+                              struct ob_error *err);
+    void (*state_destroy)(struct ob_engine *engine, struct ob_state *state);
+
+    /* Make the state own pages for exactly n_tokens tokens (taking or giving back), its content
+     * below min(n_tokens, its length) unchanged. OB_CONTEXT_FULL: nothing changed. */
+    ob_status (*state_reserve)(struct ob_engine *engine, struct ob_state *state, size_t n_tokens,
+                               struct ob_error *err);
+
+    /* Forget all but the first n_tokens tokens, as far as the kinds of state allow: KV can be cut
+     * anywhere, a recurrent state only be kept whole or emptied. Returns the length it now holds,
+     * <= n_tokens; the caller reads the rest again. */
+    size_t (*state_truncate)(struct ob_engine *engine, struct ob_state *state, size_t n_tokens);
+
+    /* Run the plan. The batch must fit the plan's limits, positions equal the states' lengths and
+     * pages be reserved; then it cannot fail on the CPU. Allocates nothing. On failure the states
+     * of the batch must be truncated by the caller. */
+    ob_status (*run)(struct ob_engine *engine, const struct ob_batch *batch, struct ob_error *err);
+
+    /* Copy rows of a kept value after a run: out [n_rows, width]. */
+    ob_status (*read)(struct ob_engine *engine, int value, size_t first_row, size_t n_rows,
+                      float *out, struct ob_error *err);
+
+    struct ob_memory_use (*memory)(const struct ob_engine *engine);
+};
+
+/* "cpu", "null", or NULL/"auto": the best one here. OB_INVALID_ARGUMENT for a name that is none,
+ * OB_UNSUPPORTED for one this build or machine lacks. */
+ob_status ob_backend_find(const char *name, const struct ob_backend **out, struct ob_error *err);
+
+extern const struct ob_backend ob_backend_cpu;
+/* Plans and accepts everything, computes nothing: every value it reads is 0. */
+extern const struct ob_backend ob_backend_null;
+
+#endif

@@ -1,0 +1,45 @@
+/* Private to the CPU backend: the engine, and how its steps find their operands. */
+#ifndef OB_BACKEND_CPU_H
+#define OB_BACKEND_CPU_H
+
+#include "backend/backend.h"
+#include "backend/pages.h"
+#include "base/pool.h"
+#include "kernel/kernel.h"
+
+struct ob_state {
+    size_t length; /* tokens read */
+    float *fixed;  /* recurrent states and convolution tails, at engine->state_at */
+    struct ob_page_table pages;
+};
+
+struct cpu_engine {
+    struct ob_engine common;
+    struct ob_kernels kernels;
+    struct ob_pool *pool;
+    struct ob_page_pool pages;
+    float *activations;
+    float **value_at;    /* [n_values] first row of each value, views resolved */
+    size_t *state_at;    /* [n_states] float offset in ob_state.fixed; KV: index of the KV layer */
+    size_t fixed_floats; /* of one session */
+    float *scratch;      /* [workers, scratch_floats] */
+    size_t scratch_floats;
+};
+
+/* One step of one run, as a worker sees it. */
+struct cpu_call {
+    struct cpu_engine *engine;
+    const struct ob_batch *batch;
+    const struct ob_step *step;
+    const struct ob_worker *worker;
+    float *scratch; /* [scratch_floats] of this worker */
+    size_t n_rows;  /* rows of the step's domain */
+};
+
+/* Floats of scratch the steps of `plan` need per worker. */
+size_t cpu_scratch_floats(const struct ob_plan *plan);
+
+/* Do this worker's part of a step. */
+void cpu_run_step(const struct cpu_call *call);
+
+#endif
