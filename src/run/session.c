@@ -1,0 +1,353 @@
+/* Sessions: a ledger of tokens and the state that reading them left behind.
+ *
+ * The invariant: the backend's state holds exactly the tokens of the ledger, and `logits` belongs to
+ * the last of them. A recurrent state cannot be cut, so going back means keeping what the state can
+ * keep and reading the rest again; nothing is ever approximated. */
+#include "run/session.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+static const struct ob_backend *backend_of(const struct ob_session *s)
+{
+    return s->model->engine->backend;
+}
+
+void ob_session_close(struct ob_session *s)
+{
+    if (!s)
+        return;
+    if (s->state) {
+        pthread_mutex_lock(&s->model->lock);
+        backend_of(s)->state_destroy(s->model->engine, s->state);
+        pthread_mutex_unlock(&s->model->lock);
+    }
+    free(s->ids);
+    free(s->logits);
+    free(s->rope_at);
+    free(s->wanted);
+    free(s->scored);
+    free(s->hidden);
+    free(s->hidden_row);
+    free(s);
+}
+
+static ob_status allocate(struct ob_session *s, struct ob_error *err)
+{
+    size_t rows = s->model->plan->max_rows;
+    s->ids = ob_calloc(s->n_ctx, sizeof *s->ids);
+    s->logits = ob_calloc((size_t)s->model->plan->n_vocab, sizeof *s->logits);
+    s->rope_at = ob_calloc(rows, sizeof *s->rope_at);
+    s->wanted = ob_calloc(rows, sizeof *s->wanted);
+    if (!s->ids || !s->logits || !s->rope_at || !s->wanted)
+        return ob_fail_memory(err, s->n_ctx * sizeof *s->ids, "a session");
+    pthread_mutex_lock(&s->model->lock);
+    ob_status status = backend_of(s)->state_create(s->model->engine, s->n_ctx, &s->state, err);
+    pthread_mutex_unlock(&s->model->lock);
+    return status;
+}
+
+ob_status ob_session_open(struct ob_model *model, const struct ob_session_options *options,
+                          struct ob_session **out, struct ob_error *err)
+{
+    size_t n_ctx = options && options->n_ctx ? options->n_ctx : model->n_ctx;
+    if (n_ctx > model->n_ctx)
+        return ob_fail(err, OB_INVALID_ARGUMENT,
+                       "a session of %zu tokens was asked for, the model was opened for %zu", n_ctx,
+                       model->n_ctx);
+    struct ob_session *s = ob_calloc(1, sizeof *s);
+    if (!s)
+        return ob_fail_memory(err, sizeof *s, "a session");
+    s->model = model;
+    s->n_ctx = n_ctx;
+    ob_status status = allocate(s, err);
+    if (status != OB_OK) {
+        ob_session_close(s);
+        return status;
+    }
+    *out = s;
+    return OB_OK;
+}
+
+size_t ob_session_length(const struct ob_session *s)
+{
+    return s->length;
+}
+
+const int32_t *ob_session_ids(const struct ob_session *s)
+{
+    return s->ids;
+}
+
+const float *ob_session_logits(const struct ob_session *s)
+{
+    return s->length > 0 ? s->logits : NULL;
+}
+
+void ob_session_on_progress(struct ob_session *s, ob_progress_fn fn, void *context)
+{
+    s->progress = fn;
+    s->progress_context = context;
+}
+
+static ob_status check_ids(const struct ob_session *s, const int32_t *ids, size_t n_ids,
+                           struct ob_error *err)
+{
+    int n_vocab = s->model->plan->n_vocab;
+    for (size_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return ob_fail(err, OB_INVALID_ARGUMENT,
+                           "token %zu has id %d, the vocabulary has ids 0 to %d", i, (int)ids[i],
+                           n_vocab - 1);
+    return OB_OK;
+}
+
+/* Give the state pages for exactly n_tokens tokens. */
+static ob_status reserve(struct ob_session *s, size_t n_tokens, struct ob_error *err)
+{
+    if (n_tokens > s->n_ctx)
+        return ob_fail(err, OB_CONTEXT_FULL, "%zu tokens do not fit: the session holds at most %zu",
+                       n_tokens, s->n_ctx);
+    pthread_mutex_lock(&s->model->lock);
+    ob_status status = backend_of(s)->state_reserve(s->model->engine, s->state, n_tokens, err);
+    pthread_mutex_unlock(&s->model->lock);
+    return status;
+}
+
+/* Fewer pages than it has: cannot fail. */
+static void give_back_pages(struct ob_session *s)
+{
+    ob_status status = reserve(s, s->length, NULL);
+    (void)status;
+}
+
+/* After a failed run the ledger follows what the state still holds. */
+static void follow_state(struct ob_session *s)
+{
+    s->length = backend_of(s)->state_truncate(s->model->engine, s->state, s->length);
+    if (s->length > 0) /* its logits are of later tokens: keep one less, to read it again */
+        s->length = backend_of(s)->state_truncate(s->model->engine, s->state, s->length - 1);
+}
+
+/* Where a run's rows go. NULL fn: only the last row's logits, into the session. */
+struct sink {
+    ob_row_fn fn;
+    void *context;
+};
+
+/* Copy what the run left: the last row's logits, and all rows' when they are scored. Locked. */
+static ob_status collect(struct ob_session *s, size_t n_rows, bool scored, struct ob_error *err)
+{
+    struct ob_model *m = s->model;
+    const struct ob_plan *plan = m->plan;
+    size_t n_vocab = (size_t)plan->n_vocab;
+    if (!scored)
+        return backend_of(s)->read(m->engine, plan->logits, 0, 1, s->logits, err);
+    OB_TRY(backend_of(s)->read(m->engine, plan->logits, 0, n_rows, s->scored, err));
+    memcpy(s->logits, s->scored + (n_rows - 1) * n_vocab, n_vocab * sizeof *s->logits);
+    size_t plane = plan->max_wanted * (size_t)m->config.n_embd;
+    for (int i = 0; i < plan->n_taps; i++)
+        OB_TRY(backend_of(s)->read(m->engine, plan->taps[i], 0, n_rows,
+                                   s->hidden + (size_t)i * plane, err));
+    return OB_OK;
+}
+
+/* Run ids [n_rows] as one batch of one segment and append them to the ledger. */
+static ob_status run_rows(struct ob_session *s, const int32_t *ids, size_t n_rows, bool scored,
+                          struct ob_error *err)
+{
+    struct ob_model *m = s->model;
+    for (size_t i = 0; i < n_rows; i++) {
+        /* Text: all three rotary coordinates are the token's index. */
+        for (int axis = 0; axis < 3; axis++)
+            s->rope_at[i][axis] = (int32_t)(s->length + i);
+        s->wanted[i] = (int32_t)(scored ? i : n_rows - 1);
+    }
+    struct ob_segment segment = {
+        .state = s->state, .first_row = 0, .n_rows = n_rows, .position = s->length};
+    struct ob_batch batch = {
+        .n_rows = n_rows,
+        .ids = ids,
+        .rope_at = (const int32_t(*)[3])s->rope_at,
+        .segments = &segment,
+        .n_segments = 1,
+        .wanted = s->wanted,
+        .n_wanted = scored ? n_rows : 1,
+    };
+    pthread_mutex_lock(&m->lock);
+    ob_status status = backend_of(s)->run(m->engine, &batch, err);
+    if (status == OB_OK)
+        status = collect(s, n_rows, scored, err);
+    if (status == OB_OK) {
+        memmove(s->ids + s->length, ids, n_rows * sizeof *ids);
+        s->length += n_rows;
+    } else {
+        follow_state(s);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* Hand the rows of the last run to the caller. */
+static ob_status deliver(struct ob_session *s, size_t n_rows, const struct sink *sink,
+                         struct ob_error *err)
+{
+    const struct ob_plan *plan = s->model->plan;
+    size_t n_embd = (size_t)s->model->config.n_embd, plane = plan->max_wanted * n_embd;
+    for (size_t r = 0; r < n_rows; r++) {
+        for (int i = 0; i < plan->n_taps; i++)
+            s->hidden_row[i] = s->hidden + (size_t)i * plane + r * n_embd;
+        size_t position = s->length - n_rows + r;
+        struct ob_row row = {
+            .position = position,
+            .id = s->ids[position],
+            .logits = s->scored + r * (size_t)plan->n_vocab,
+            .hidden = plan->n_taps > 0 ? s->hidden_row : NULL,
+        };
+        if (sink->fn(sink->context, &row) != 0)
+            return ob_fail(err, OB_CANCELLED, "stopped by the caller after token %zu", position);
+    }
+    return OB_OK;
+}
+
+/* Read ids after the ledger, chunk by chunk. Pages are reserved and ids checked. `ids` may lie in
+ * the ledger itself, at its end: that is how tokens are read again. */
+static ob_status read_ids(struct ob_session *s, const int32_t *ids, size_t n_ids,
+                          const struct sink *sink, struct ob_error *err)
+{
+    const struct ob_plan *plan = s->model->plan;
+    size_t chunk = sink->fn ? plan->max_wanted : plan->max_rows;
+    for (size_t done = 0; done < n_ids;) {
+        if (s->progress && s->progress(s->progress_context, done, n_ids) != 0)
+            return ob_fail(err, OB_CANCELLED, "stopped by the caller after %zu of %zu tokens", done,
+                           n_ids);
+        size_t n_rows = n_ids - done < chunk ? n_ids - done : chunk;
+        OB_TRY(run_rows(s, ids + done, n_rows, sink->fn != NULL, err));
+        done += n_rows;
+        if (sink->fn)
+            OB_TRY(deliver(s, n_rows, sink, err));
+    }
+    if (s->progress && n_ids > 0)
+        s->progress(s->progress_context, n_ids, n_ids);
+    return OB_OK;
+}
+
+static ob_status append(struct ob_session *s, const int32_t *ids, size_t n_ids,
+                        const struct sink *sink, struct ob_error *err)
+{
+    OB_TRY(check_ids(s, ids, n_ids, err));
+    if (n_ids > s->n_ctx - s->length)
+        return ob_fail(err, OB_CONTEXT_FULL,
+                       "%zu tokens do not fit after %zu: the session holds at most %zu", n_ids,
+                       s->length, s->n_ctx);
+    OB_TRY(reserve(s, s->length + n_ids, err));
+    ob_status status = read_ids(s, ids, n_ids, sink, err);
+    if (status != OB_OK)
+        give_back_pages(s);
+    return status;
+}
+
+ob_status ob_session_append(struct ob_session *s, const int32_t *ids, size_t n_ids,
+                            struct ob_error *err)
+{
+    struct sink none = {0};
+    return append(s, ids, n_ids, &none, err);
+}
+
+static ob_status make_score_buffers(struct ob_session *s, struct ob_error *err)
+{
+    const struct ob_plan *plan = s->model->plan;
+    size_t rows = plan->max_wanted, n_embd = (size_t)s->model->config.n_embd;
+    if (!s->scored)
+        s->scored = ob_calloc(rows * (size_t)plan->n_vocab, sizeof *s->scored);
+    if (!s->hidden && plan->n_taps > 0)
+        s->hidden = ob_calloc((size_t)plan->n_taps * rows * n_embd, sizeof *s->hidden);
+    if (!s->hidden_row && plan->n_taps > 0)
+        s->hidden_row = ob_calloc((size_t)plan->n_taps, sizeof *s->hidden_row);
+    if (!s->scored || (plan->n_taps > 0 && (!s->hidden || !s->hidden_row)))
+        return ob_fail_memory(err, rows * (size_t)plan->n_vocab * sizeof *s->scored,
+                              "the scored rows");
+    return OB_OK;
+}
+
+ob_status ob_session_score(struct ob_session *s, const int32_t *ids, size_t n_ids, ob_row_fn fn,
+                           void *context, struct ob_error *err)
+{
+    if (!fn)
+        return ob_fail(err, OB_INVALID_ARGUMENT, "ob_session_score needs a function for the rows");
+    OB_TRY(make_score_buffers(s, err));
+    struct sink sink = {fn, context};
+    return append(s, ids, n_ids, &sink, err);
+}
+
+/* Cut the state to at most n_tokens and return what it kept; the ledger follows. */
+static size_t keep_prefix(struct ob_session *s, size_t n_tokens)
+{
+    pthread_mutex_lock(&s->model->lock);
+    s->length = backend_of(s)->state_truncate(s->model->engine, s->state, n_tokens);
+    pthread_mutex_unlock(&s->model->lock);
+    return s->length;
+}
+
+/* Hold ids [n_ids] of which the first `common` are the ledger's. Pages for all are reserved. */
+static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids, size_t common,
+                      struct ob_sync_report *report, struct ob_error *err)
+{
+    struct sink none = {0};
+    size_t held = s->length;
+    size_t reused = held;
+    if (common < held) {
+        /* The last wanted token is read again, for its logits. */
+        size_t most = common < n_ids ? common : n_ids - (n_ids > 0);
+        reused = keep_prefix(s, most);
+        report->reason = reused == most ? "the tokens differ from there on"
+                                        : "a recurrent state cannot go back, so all is read again";
+    }
+    report->n_reused = reused;
+    report->n_read = n_ids - reused;
+    ob_status status = read_ids(s, ids + reused, n_ids - reused, &none, err);
+    give_back_pages(s);
+    return status;
+}
+
+ob_status ob_session_rollback(struct ob_session *s, size_t length, struct ob_error *err)
+{
+    if (length > s->length)
+        return ob_fail(err, OB_INVALID_ARGUMENT,
+                       "cannot go back to %zu tokens: the session holds %zu", length, s->length);
+    if (length == s->length)
+        return OB_OK;
+    struct ob_sync_report report;
+    return hold(s, s->ids, length, length, &report, err);
+}
+
+static void report_difference(const struct ob_session *s, const int32_t *ids, size_t n_ids,
+                              struct ob_sync_report *report)
+{
+    size_t common = 0;
+    while (common < s->length && common < n_ids && s->ids[common] == ids[common])
+        common++;
+    *report = (struct ob_sync_report){
+        .n_wanted = n_ids, .n_held = s->length, .n_common = common, .n_reused = common};
+    for (size_t i = 0; i < 6; i++) {
+        report->held[i] = common + i < s->length ? s->ids[common + i] : -1;
+        report->wanted[i] = common + i < n_ids ? ids[common + i] : -1;
+    }
+    if (common == s->length)
+        report->reason = common == n_ids ? "the session holds just these tokens"
+                                         : "all that was held is a prefix of what is wanted";
+}
+
+ob_status ob_session_sync(struct ob_session *s, const int32_t *ids, size_t n_ids,
+                          struct ob_sync_report *report, struct ob_error *err)
+{
+    struct ob_sync_report own;
+    report = report ? report : &own;
+    if (n_ids == 0)
+        return ob_fail(err, OB_INVALID_ARGUMENT, "a sync needs at least one token");
+    OB_TRY(check_ids(s, ids, n_ids, err));
+    report_difference(s, ids, n_ids, report);
+    OB_TRY(reserve(s, n_ids > s->length ? n_ids : s->length, err));
+    return hold(s, ids, n_ids, report->n_common, report, err);
+}

@@ -1,0 +1,30 @@
+/* Private to src/run: what a session is made of. */
+#ifndef OB_RUN_SESSION_H
+#define OB_RUN_SESSION_H
+
+#include "run/model.h"
+
+struct ob_session {
+    struct ob_model *model;
+    struct ob_state *state;
+    size_t n_ctx;
+
+    int32_t *ids; /* ledger [n_ctx] */
+    size_t length;
+
+    float *logits; /* [n_vocab], of the last token */
+
+    /* Tables of a run, [max rows]. */
+    int32_t (*rope_at)[3];
+    int32_t *wanted;
+
+    /* Rows of one scored run, made by the first ob_session_score. */
+    float *scored;            /* [max wanted, n_vocab] */
+    float *hidden;            /* [n_layers + 1, max wanted, n_embd], with keep_hidden */
+    const float **hidden_row; /* [n_layers + 1] */
+
+    ob_progress_fn progress;
+    void *progress_context;
+};
+
+#endif
