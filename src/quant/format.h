@@ -23,10 +23,10 @@ enum ob_format_id {
 
 struct ob_format {
     enum ob_format_id id;
-    const char *name;     /* "q1_0"; the two layouts of Q2_0 are "q2_0" (64) and "q2_0_g128" */
-    uint32_t gguf_type;   /* tensor type id in a GGUF file */
-    int group;            /* weights in a block */
-    int group_bytes;      /* bytes of a block */
+    const char *name;   /* "q1_0"; the two layouts of Q2_0 are "q2_0" (64) and "q2_0_g128" */
+    uint32_t gguf_type; /* tensor type id in a GGUF file */
+    int group;          /* weights in a block */
+    int group_bytes;    /* bytes of a block */
 
     /* weights [n] = decoded blocks; n is a multiple of group. blocks need no alignment. */
     void (*decode)(float *weights, const void *blocks, size_t n);
@@ -34,6 +34,10 @@ struct ob_format {
     /* blocks = encoded weights [n], n a multiple of group. Chooses codes that decode to exactly the
      * given weights whenever the format has such codes; otherwise rounds to nearest. */
     void (*encode)(void *blocks, const float *weights, size_t n);
+
+    /* Integer formats: codes [n] and scales [n / group] with weight = code * scale, exactly; NULL for
+     * float formats. Codes are within -128 .. 127. */
+    void (*integers)(int8_t *codes, float *scales, const void *blocks, size_t n);
 };
 
 /* The row of a format; `id` must be in range. */
