@@ -68,9 +68,10 @@ const char *ob_version(void);
 struct ob_model;
 
 enum ob_activation {
-    OB_ACT_DEFAULT = 0, /* the fastest mode this build has for the model */
+    OB_ACT_DEFAULT = 0, /* int8 */
     OB_ACT_F32 = 1,     /* the reference arithmetic */
-    OB_ACT_INT8 = 2,    /* activations rounded to 8 bits before a matrix product */
+    OB_ACT_INT8 = 2, /* activations rounded to 8 bits before products by integer weights; those by
+                           F32, F16 and BF16 weights stay in f32 */
 };
 
 enum ob_kv_type { OB_KV_F16 = 0, OB_KV_F32 = 1 };
@@ -82,16 +83,16 @@ enum ob_rope_mode {
 
 /* Zero is the default of every field; `struct ob_model_options o = {0};` is valid. */
 struct ob_model_options {
-    const char *backend;           /* NULL or "auto", "cpu", "null" (plans, never computes) */
-    const char *cpu_level;         /* NULL or "auto", "ref" ...: kernel level of the cpu backend */
-    int n_threads;                 /* 0: one per physical core */
+    const char *backend;   /* NULL or "auto", "cpu", "null" (plans, never computes) */
+    const char *cpu_level; /* NULL or "auto", "ref" ...: kernel level of the cpu backend */
+    int n_threads;         /* 0: one per physical core */
     enum ob_activation activation;
     enum ob_kv_type kv_type;
     enum ob_rope_mode rope;
-    size_t n_ctx;                  /* most tokens one session may hold; 0: what the file declares */
-    size_t n_sessions;             /* KV memory is reserved for this many full sessions; 0: 1 */
-    size_t chunk;                  /* most rows per prefill step; 0: 512 */
-    bool keep_hidden;              /* make the hidden states of every layer readable */
+    size_t n_ctx;      /* most tokens one session may hold; 0: what the file declares */
+    size_t n_sessions; /* KV memory is reserved for this many full sessions; 0: 1 */
+    size_t chunk;      /* most rows per prefill step; 0: 512 */
+    bool keep_hidden;  /* make the hidden states of every layer readable */
 };
 
 /* Open a GGUF file. The file is mapped and must not change while the model is open.
@@ -109,8 +110,8 @@ ob_status ob_model_open_memory(const char *name, const void *bytes, size_t n_byt
 void ob_model_close(struct ob_model *model);
 
 struct ob_model_info {
-    const char *arch;       /* "qwen3", "qwen35"; strings live as long as the model */
-    const char *name;       /* general.name, or "" */
+    const char *arch; /* "qwen3", "qwen35"; strings live as long as the model */
+    const char *name; /* general.name, or "" */
     int n_layers, n_embd, n_vocab;
     size_t n_ctx_declared;  /* context length of the file */
     size_t n_ctx;           /* most tokens a session may hold */
@@ -127,7 +128,8 @@ struct ob_model_info ob_model_get_info(const struct ob_model *model);
 /* ------------------------------------------------------------------------------------ tokens */
 
 enum ob_tokenize_flags {
-    OB_TOKENIZE_SPECIAL = 1, /* control tokens in the text become their ids; otherwise they are text */
+    OB_TOKENIZE_SPECIAL =
+        1, /* control tokens in the text become their ids; otherwise they are text */
 };
 
 /* Encode text [n_bytes]. Writes at most `capacity` ids and sets *n_ids to the full count; with a
@@ -188,12 +190,12 @@ ob_status ob_session_rollback(struct ob_session *session, size_t length, struct 
 
 /* What a sync found. */
 struct ob_sync_report {
-    size_t n_wanted;      /* tokens asked for */
-    size_t n_held;        /* tokens the session held before */
-    size_t n_common;      /* length of the common prefix: the first differing index */
-    size_t n_reused;      /* tokens whose state was kept */
-    size_t n_read;        /* tokens read in this call */
-    const char *reason;   /* a constant sentence: why reuse stopped where it did */
+    size_t n_wanted;            /* tokens asked for */
+    size_t n_held;              /* tokens the session held before */
+    size_t n_common;            /* length of the common prefix: the first differing index */
+    size_t n_reused;            /* tokens whose state was kept */
+    size_t n_read;              /* tokens read in this call */
+    const char *reason;         /* a constant sentence: why reuse stopped where it did */
     int32_t held[6], wanted[6]; /* up to six ids on each side from n_common on, -1 where none */
 };
 

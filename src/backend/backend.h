@@ -15,6 +15,7 @@ struct ob_engine_options {
     int n_threads;            /* >= 1 */
     const char *kernel_level; /* NULL: the best */
     enum ob_kv_type kv_type;
+    bool mapped;        /* the weights lie in a mapped file, whose pages may be let go of */
     size_t pool_tokens; /* KV tokens the page pool must hold, over all states */
 };
 
@@ -28,6 +29,7 @@ struct ob_engine {
 
 /* Bytes by place; info --memory and the tests of the arithmetic read it. */
 struct ob_memory_use {
+    size_t packed_bytes;       /* weights in the form the kernels read */
     size_t activation_bytes;   /* values of a run, and scratch */
     size_t kv_bytes_per_token; /* of one session, all layers */
     size_t state_bytes;        /* fixed part of one session: states, tails, sink pages */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/os.h"
 
 static struct cpu_engine *cpu(struct ob_engine *engine)
 {
@@ -19,6 +20,9 @@ static void close_engine(struct ob_engine *engine)
     free(e->value_at);
     free(e->state_at);
     free(e->scratch);
+    free(e->queries);
+    free(e->packed);
+    ob_os_release(e->packed_memory, e->packed_bytes);
     free(e);
 }
 
@@ -50,17 +54,20 @@ static ob_status allocate(struct cpu_engine *e, const struct ob_engine_options *
     const struct ob_plan *plan = e->common.plan;
     size_t n_workers = (size_t)options->n_threads;
     e->scratch_floats = cpu_scratch_floats(plan);
+    e->n_queries = cpu_queries(plan);
     e->activations = ob_alloc_aligned(plan->activation_bytes, 1);
     e->value_at = ob_calloc((size_t)plan->n_values, sizeof *e->value_at);
     e->state_at = ob_calloc((size_t)plan->n_states, sizeof *e->state_at);
     e->scratch = ob_alloc_aligned(n_workers * e->scratch_floats, sizeof *e->scratch);
-    if (!e->activations || !e->value_at || !e->state_at || !e->scratch)
+    e->queries = ob_calloc(n_workers * e->n_queries, sizeof *e->queries);
+    if (!e->queries || !e->activations || !e->value_at || !e->state_at || !e->scratch)
         return ob_fail_memory(err, plan->activation_bytes,
                               "activations (a smaller chunk needs less)");
     place_operands(e);
     enum ob_kv_format format = options->kv_type == OB_KV_F32 ? OB_KV_STORE_F32 : OB_KV_STORE_F16;
     OB_TRY(ob_pages_create(&e->pages, plan, format, options->pool_tokens, err));
-    return ob_pool_create(options->n_threads, &e->pool, err);
+    OB_TRY(ob_pool_create(options->n_threads, &e->pool, err));
+    return cpu_pack_weights(e, options->mapped, err);
 }
 
 static ob_status open_engine(const struct ob_plan *plan, const struct ob_engine_options *options,
@@ -163,16 +170,17 @@ static void run_worker(const struct ob_worker *worker, void *context)
         .batch = run->batch,
         .worker = worker,
         .scratch = e->scratch + (size_t)worker->index * e->scratch_floats,
+        .queries = e->queries + (size_t)worker->index * e->n_queries,
     };
     for (int i = 0; i < plan->n_steps; i++) {
         const struct ob_step *step = &plan->steps[i];
         bool wanted = step->out != OB_NO_VALUE && plan->values[step->out].domain == OB_ROWS_WANTED;
         call.step = step;
         call.n_rows = wanted ? run->batch->n_wanted : run->batch->n_rows;
-        if (call.n_rows == 0) /* no logits asked for: the head is skipped by the whole team */
-            continue;
-        cpu_run_step(&call);
-        ob_pool_barrier(worker);
+        if (step->waits)
+            ob_pool_barrier(worker);
+        if (call.n_rows > 0) /* 0: no logits are asked for, so nobody does the head */
+            cpu_run_step(&call);
     }
 }
 
@@ -207,6 +215,7 @@ static struct ob_memory_use memory(const struct ob_engine *engine)
     const struct cpu_engine *e = (const struct cpu_engine *)engine;
     size_t workers = (size_t)ob_pool_size(e->pool);
     return (struct ob_memory_use){
+        .packed_bytes = e->packed_bytes,
         .activation_bytes =
             engine->plan->activation_bytes + workers * e->scratch_floats * sizeof(float),
         .kv_bytes_per_token =

@@ -24,6 +24,11 @@ struct cpu_engine {
     size_t fixed_floats; /* of one session */
     float *scratch;      /* [workers, scratch_floats] */
     size_t scratch_floats;
+    void **packed;       /* [n_steps] packed weights of int8 products, or NULL: the file's blocks */
+    void *packed_memory; /* all of them, [packed_bytes] */
+    size_t packed_bytes;
+    struct ob_attention_query *queries; /* [workers, n_queries] */
+    size_t n_queries;
 };
 
 /* One step of one run, as a worker sees it. */
@@ -32,12 +37,19 @@ struct cpu_call {
     const struct ob_batch *batch;
     const struct ob_step *step;
     const struct ob_worker *worker;
-    float *scratch; /* [scratch_floats] of this worker */
-    size_t n_rows;  /* rows of the step's domain */
+    float *scratch;                     /* [scratch_floats] of this worker */
+    struct ob_attention_query *queries; /* [n_queries] of this worker */
+    size_t n_rows;                      /* rows of the step's domain */
 };
 
-/* Floats of scratch the steps of `plan` need per worker. */
+/* Give every int8 product its packed weights. Each matrix is packed once, by the whole team, and the
+ * mapped file's pages are let go of as they have been read. OB_NO_MEMORY. */
+ob_status cpu_pack_weights(struct cpu_engine *engine, bool mapped, struct ob_error *err);
+
+/* Floats of scratch and attention queries the steps of `plan` need per worker. */
 size_t cpu_scratch_floats(const struct ob_plan *plan);
+
+size_t cpu_queries(const struct ob_plan *plan);
 
 /* Do this worker's part of a step. */
 void cpu_run_step(const struct cpu_call *call);

@@ -73,14 +73,41 @@ static void step_matmul(const struct cpu_call *c)
                                   first, last, c->scratch);
 }
 
-/* Steps that work on one head of one row at a time. */
-static void one_head(const struct cpu_call *c, size_t r, size_t h)
+static bool makes_codes(const struct cpu_call *c)
+{
+    return value_of(c, c->step->out)->number == OB_NUMBER_CODES;
+}
+
+/* The codes of a value for the rows of this run. */
+static struct ob_codes codes_of(const struct cpu_call *c, int value)
+{
+    return ob_codes_at(c->engine->value_at[value], c->n_rows,
+                       (size_t)value_of(c, value)->row_stride);
+}
+
+static void step_matmul_int8(const struct cpu_call *c)
+{
+    const struct ob_step *s = c->step;
+    const struct ob_tensor *w = s->w[0];
+    const struct ob_product *product = &c->engine->kernels.products[w->format->id];
+    struct ob_codes x = codes_of(c, s->in[0]);
+    size_t n_tiles = (w->n_rows + product->tile_rows - 1) / product->tile_rows, first, last;
+    ob_worker_range(c->worker, n_tiles, (16 + product->tile_rows - 1) / product->tile_rows, &first,
+                    &last);
+    product->multiply(row_of(c, s->out, 0), (size_t)value_of(c, s->out)->row_stride, &x, w,
+                      c->engine->packed[s - c->engine->common.plan->steps], first, last);
+}
+
+/* Columns [column, column + n) of one head of one row, made in f32: into the value itself, or
+ * through scratch into its codes. Element-wise operations may be given a part of a head. */
+static void make(const struct cpu_call *c, size_t r, size_t h, size_t column, size_t n)
 {
     const struct ob_kernels *k = &c->engine->kernels;
     const struct ob_step *s = c->step;
-    size_t n = (size_t)value_of(c, s->out)->head_dim;
-    float *y = head_of(c, s->out, r, h);
-    const float *a = head_of(c, s->in[0], r, h);
+    bool codes = makes_codes(c);
+    float *y = codes ? c->scratch : head_of(c, s->out, r, h) + column;
+    const float *a = head_of(c, s->in[0], r, h) + column;
+    const float *b = s->in[1] == OB_NO_VALUE ? NULL : head_of(c, s->in[1], r, h) + column;
     switch (s->op) {
     case OB_OP_RMSNORM:
         k->rmsnorm(y, a, weight(c, 0), n, s->eps);
@@ -90,22 +117,16 @@ static void one_head(const struct cpu_call *c, size_t r, size_t h)
         break;
     case OB_OP_NORM_GATE:
         k->rmsnorm(y, a, weight(c, 0), n, s->eps);
-        k->silu_mul(y, head_of(c, s->in[1], r, h), y, n);
+        k->silu_mul(y, b, y, n);
         break;
-    case OB_OP_ROPE: {
-        const float *table = row_of(c, s->in[1], r);
-        size_t n_rot = (size_t)s->rope->n_rot;
-        k->rope(y, a, table, table + n_rot / 2, n_rot, n);
-        break;
-    }
     case OB_OP_ADD:
-        k->add(y, a, head_of(c, s->in[1], r, h), n);
+        k->add(y, a, b, n);
         break;
     case OB_OP_SILU_MUL:
-        k->silu_mul(y, a, head_of(c, s->in[1], r, h), n);
+        k->silu_mul(y, a, b, n);
         break;
     case OB_OP_SIGMOID_MUL:
-        k->sigmoid_mul(y, a, head_of(c, s->in[1], r, h), n);
+        k->sigmoid_mul(y, a, b, n);
         break;
     case OB_OP_SIGMOID:
         k->sigmoid(y, a, n);
@@ -113,20 +134,66 @@ static void one_head(const struct cpu_call *c, size_t r, size_t h)
     case OB_OP_DECAY:
         k->decay(y, a, weight(c, 0), weight(c, 1), n);
         break;
-    case OB_OP_SELECT:
-        memcpy(y, head_of(c, s->in[0], (size_t)c->batch->wanted[r], h), n * sizeof *y);
+    case OB_OP_QUANTISE:
+        memcpy(y, a, n * sizeof *y);
         break;
     default:
         break;
     }
+    if (codes) {
+        struct ob_codes x = codes_of(c, s->out);
+        size_t head_dim = (size_t)value_of(c, s->out)->head_dim;
+        k->quantise(&x, r, h * head_dim + column, y, n);
+    }
+}
+
+/* Norms need a whole head; the rest may be cut into blocks, so that a single row keeps a team busy. */
+enum { BLOCK = 1024 };
+
+static bool whole_heads(enum ob_op op)
+{
+    return op == OB_OP_RMSNORM || op == OB_OP_L2NORM || op == OB_OP_NORM_GATE || op == OB_OP_DECAY;
 }
 
 static void step_heads(const struct cpu_call *c)
 {
-    size_t n_heads = (size_t)value_of(c, c->step->out)->n_heads, first, last;
+    const struct ob_value *out = value_of(c, c->step->out);
+    size_t n_heads = (size_t)out->n_heads, n = (size_t)out->head_dim, first, last;
+    if (c->step->op == OB_OP_QUANTISE && n % OB_ACT_GROUP != 0) { /* packed: one long head */
+        n *= n_heads;
+        n_heads = 1;
+    }
+    size_t block = whole_heads(c->step->op) || n < BLOCK ? n : BLOCK;
+    size_t n_blocks = (n + block - 1) / block;
+    ob_worker_range(c->worker, c->n_rows * n_heads * n_blocks, 1, &first, &last);
+    for (size_t i = first; i < last; i++) {
+        size_t column = i % n_blocks * block;
+        make(c, i / n_blocks / n_heads, i / n_blocks % n_heads, column,
+             n - column < block ? n - column : block);
+    }
+}
+
+static void step_rope(const struct cpu_call *c)
+{
+    const struct ob_step *s = c->step;
+    const struct ob_value *out = value_of(c, s->out);
+    size_t n_heads = (size_t)out->n_heads, n_rot = (size_t)s->rope->n_rot, first, last;
     ob_worker_range(c->worker, c->n_rows * n_heads, 1, &first, &last);
-    for (size_t i = first; i < last; i++)
-        one_head(c, i / n_heads, i % n_heads);
+    for (size_t i = first; i < last; i++) {
+        const float *table = row_of(c, s->in[1], i / n_heads);
+        c->engine->kernels.rope(head_of(c, s->out, i / n_heads, i % n_heads),
+                                head_of(c, s->in[0], i / n_heads, i % n_heads), table,
+                                table + n_rot / 2, n_rot, (size_t)out->head_dim);
+    }
+}
+
+static void step_select(const struct cpu_call *c)
+{
+    size_t n = (size_t)value_of(c, c->step->out)->row_stride, first, last;
+    my_rows(c, &first, &last);
+    for (size_t r = first; r < last; r++)
+        memcpy(row_of(c, c->step->out, r), row_of(c, c->step->in[0], (size_t)c->batch->wanted[r]),
+               n * sizeof(float));
 }
 
 static void step_kv_append(const struct cpu_call *c)
@@ -154,44 +221,70 @@ static void step_kv_append(const struct cpu_call *c)
     }
 }
 
-/* Attention of one query head at one position: a partial result per page, merged in page order. */
-static void attend(const struct cpu_call *c, const struct ob_segment *seg, size_t row, size_t head)
+/* Queries that go through a page together: up to 4 rows times the query heads of one KV head, so
+ * that a key is unpacked once for all of them and their sums stay in the first-level cache. */
+enum { QUERY_ROWS = 4 };
+
+/* Attention of all query heads of one KV head for rows [first, last) of a segment: a partial result
+ * per page, merged in page order. */
+static void attend(const struct cpu_call *c, const struct ob_segment *seg, size_t kv_head,
+                   size_t first, size_t last)
 {
     struct cpu_engine *e = c->engine;
     const struct ob_step *s = c->step;
     const struct ob_value *out = value_of(c, s->out);
-    size_t n = (size_t)out->head_dim, n_tokens = seg->position + row + 1;
-    int kv_head = (int)head / (out->n_heads / e->pages.n_heads);
+    size_t n = (size_t)out->head_dim, group = (size_t)(out->n_heads / e->pages.n_heads);
+    size_t n_queries = (last - first) * group;
     int kv_layer = (int)e->state_at[s->state];
-    const float *q = head_of(c, s->in[0], seg->first_row + row, head);
-    float *y = head_of(c, s->out, seg->first_row + row, head);
-    float *scores = c->scratch, *scratch = scores + OB_PAGE_TOKENS;
-    struct ob_attention_part total = {.value = y}, part = {.value = scratch + n};
-    for (size_t page = 0; ob_page_start(page) < n_tokens; page++) {
-        size_t n_keys = n_tokens - ob_page_start(page);
-        if (n_keys > ob_page_tokens(page))
-            n_keys = ob_page_tokens(page);
-        const struct ob_page_table *pages = &seg->state->pages;
-        const void *keys = ob_page_data(&e->pages, pages, kv_layer, OB_KEYS, page, kv_head);
-        const void *values = ob_page_data(&e->pages, pages, kv_layer, OB_VALUES, page, kv_head);
-        e->kernels.attention_part(page == 0 ? &total : &part, q, keys, values, e->pages.format,
-                                  n_keys, n, s->scale, scores, scratch);
-        if (page > 0)
-            e->kernels.attention_merge(&total, &part, n);
+    struct ob_attention_query *total = c->queries, *part = total + n_queries;
+    float *scores = c->scratch, *values = scores + n_queries * OB_KEYS_AT_ONCE;
+    float *unpacked = values + n_queries * n;
+    for (size_t i = 0; i < n_queries; i++) {
+        size_t row = seg->first_row + first + i / group, head = kv_head * group + i % group;
+        total[i].q = part[i].q = head_of(c, s->in[0], row, head);
+        total[i].value = head_of(c, s->out, row, head);
+        part[i].value = values + i * n;
     }
-    for (size_t i = 0; i < n; i++)
-        y[i] /= total.sum;
+    size_t n_tokens = seg->position + last; /* that the last row sees */
+    for (size_t page = 0; ob_page_start(page) < n_tokens; page++) {
+        const struct ob_page_table *pages = &seg->state->pages;
+        const void *k = ob_page_data(&e->pages, pages, kv_layer, OB_KEYS, page, (int)kv_head);
+        const void *v = ob_page_data(&e->pages, pages, kv_layer, OB_VALUES, page, (int)kv_head);
+        struct ob_attention_query *now = page == 0 ? total : part;
+        size_t from = 0; /* queries before this one end before the page */
+        for (size_t i = 0; i < n_queries; i++) {
+            size_t sees = seg->position + first + i / group + 1;
+            size_t start = ob_page_start(page);
+            if (sees <= start) {
+                from = i + 1;
+                continue;
+            }
+            now[i].n_keys =
+                sees - start < ob_page_tokens(page) ? sees - start : ob_page_tokens(page);
+        }
+        e->kernels.attention_page(now + from, n_queries - from, k, v, e->pages.format, n, s->scale,
+                                  scores, unpacked);
+        for (size_t i = from; page > 0 && i < n_queries; i++)
+            e->kernels.attention_merge(&total[i], &part[i], n);
+    }
+    for (size_t i = 0; i < n_queries; i++)
+        for (size_t d = 0; d < n; d++)
+            total[i].value[d] /= total[i].sum;
 }
 
 static void step_attention(const struct cpu_call *c)
 {
-    size_t n_heads = (size_t)value_of(c, c->step->out)->n_heads;
+    size_t n_heads = (size_t)c->engine->pages.n_heads;
     size_t n_workers = (size_t)c->worker->n_workers;
     for (size_t i = 0; i < c->batch->n_segments; i++) {
         const struct ob_segment *seg = &c->batch->segments[i];
+        size_t n_blocks = (seg->n_rows + QUERY_ROWS - 1) / QUERY_ROWS;
         /* Dealt out in turn, since later rows have more keys to read. */
-        for (size_t j = (size_t)c->worker->index; j < seg->n_rows * n_heads; j += n_workers)
-            attend(c, seg, j / n_heads, j % n_heads);
+        for (size_t j = (size_t)c->worker->index; j < n_blocks * n_heads; j += n_workers) {
+            size_t first = j / n_heads * QUERY_ROWS;
+            size_t last = first + QUERY_ROWS < seg->n_rows ? first + QUERY_ROWS : seg->n_rows;
+            attend(c, seg, j % n_heads, first, last);
+        }
     }
 }
 
@@ -222,7 +315,7 @@ static void delta_block(const struct cpu_call *c, const struct ob_segment *seg, 
     float *state = seg->state->fixed + c->engine->state_at[s->state] + head * dk * dv;
     for (size_t i = 0; i < seg->n_rows; i++) {
         size_t row = seg->first_row + i;
-        float decay = expf(row_of(c, s->in[3], row)[head]);
+        float decay = row_of(c, s->in[3], row)[head];
         float beta = row_of(c, s->in[4], row)[head];
         c->engine->kernels.delta_step(
             head_of(c, s->out, row, head), state, head_of(c, s->in[0], row, key_head),
@@ -246,6 +339,20 @@ static void step_delta(const struct cpu_call *c)
     }
 }
 
+/* Twice the queries of the largest attention call: totals and parts. */
+size_t cpu_queries(const struct ob_plan *plan)
+{
+    size_t most = 0;
+    for (int i = 0; i < plan->n_steps; i++) {
+        const struct ob_step *s = &plan->steps[i];
+        if (s->op != OB_OP_ATTENTION)
+            continue;
+        size_t group = (size_t)(plan->values[s->out].n_heads / plan->states[s->state].n_heads);
+        most = group > most ? group : most;
+    }
+    return 2 * QUERY_ROWS * most;
+}
+
 size_t cpu_scratch_floats(const struct ob_plan *plan)
 {
     size_t floats = 0;
@@ -254,8 +361,12 @@ size_t cpu_scratch_floats(const struct ob_plan *plan)
         size_t need = 0;
         if (s->op == OB_OP_MATMUL)
             need = s->w[0]->n_cols;
+        else if (s->out != OB_NO_VALUE && plan->values[s->out].number == OB_NUMBER_CODES)
+            need = (size_t)plan->values[s->out].row_stride;
         else if (s->op == OB_OP_ATTENTION)
-            need = OB_PAGE_TOKENS + 2 * (size_t)plan->values[s->out].head_dim;
+            need =
+                cpu_queries(plan) / 2 * (OB_KEYS_AT_ONCE + (size_t)plan->values[s->out].head_dim) +
+                (size_t)plan->values[s->out].head_dim;
         floats = need > floats ? need : floats;
     }
     return (floats + 15) / 16 * 16;
@@ -272,6 +383,15 @@ void cpu_run_step(const struct cpu_call *call)
         break;
     case OB_OP_MATMUL:
         step_matmul(call);
+        break;
+    case OB_OP_MATMUL_INT8:
+        step_matmul_int8(call);
+        break;
+    case OB_OP_ROPE:
+        step_rope(call);
+        break;
+    case OB_OP_SELECT:
+        step_select(call);
         break;
     case OB_OP_KV_APPEND:
         step_kv_append(call);

@@ -21,6 +21,13 @@ void ob_os_unmap(struct ob_os_map *map);
 void *ob_os_reserve(size_t n_bytes);
 void ob_os_release(void *address, size_t n_bytes);
 
+/* A hint that [address, address + n_bytes) is read a lot: fewer, larger pages where there are any. */
+void ob_os_prefer_huge_pages(void *address, size_t n_bytes);
+
+/* Whole pages inside this part of a mapped file need not stay in memory; they are read again from the
+ * file when touched. Never for memory that is not a mapped file: it would lose its content. */
+void ob_os_forget(const void *address, size_t n_bytes);
+
 /* Processors this process may use, physical cores first guess; >= 1. */
 int ob_os_n_cores(void);
 

@@ -77,6 +77,20 @@ void ob_os_release(void *address, size_t n_bytes)
         munmap(address, n_bytes);
 }
 
+void ob_os_prefer_huge_pages(void *address, size_t n_bytes)
+{
+    madvise(address, n_bytes, MADV_HUGEPAGE);
+}
+
+void ob_os_forget(const void *address, size_t n_bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)address + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)address + n_bytes) / page * page;
+    if (from < to)
+        madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 /* Distinct (package, core) pairs among the processors of `set`, from sysfs; 0 if it cannot tell. */
 static int count_physical_cores(const cpu_set_t *set)
 {

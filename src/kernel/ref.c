@@ -1,233 +1,85 @@
-/* The reference of every kernel, in plain C. It defines the results; nothing here is clever. */
-#include "kernel/kernel.h"
+/* The reference of every kernel, compiled for the baseline of the machine's family. It defines the
+ * results that every other level is compared with. */
+#include "kernel/float_body.h"
 
-#include <math.h>
-#include <string.h>
+/* A unit of weights of one output: up to 128 columns from `column` on. */
+struct unit {
+    int8_t codes[OB_UNIT_COLUMNS];
+    float scales[OB_UNIT_COLUMNS / 32];
+    size_t column, n, group; /* group: columns per weight scale */
+};
 
-#include "base/half.h"
-
-enum { LANES = 16 };
-
-/* lane[j] += a[j] * b[j]; the lanes keep the order fixed and let any vector width do the work. */
-static void dot_lanes(float lane[LANES], const float *a, const float *b, size_t n)
+/* part + the unit's terms for one row, in the order kernel.h spells out. */
+static float add_unit(float part, const struct unit *u, const struct ob_codes *x,
+                      const struct ob_panel *p)
 {
-    size_t whole = n / LANES * LANES;
-    for (size_t i = 0; i < whole; i += LANES)
-        for (size_t j = 0; j < LANES; j++)
-            lane[j] += a[i + j] * b[i + j];
-    for (size_t i = whole; i < n; i++)
-        lane[i - whole] += a[i] * b[i];
-}
-
-static float sum_lanes(float lane[LANES])
-{
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t j = 0; j < half; j++)
-            lane[j] += lane[j + half];
-    return lane[0];
-}
-
-static float dot_f32(const float *a, const float *b, size_t n)
-{
-    float lane[LANES] = {0};
-    dot_lanes(lane, a, b, n);
-    return sum_lanes(lane);
-}
-
-static void matmul_f32(float *y, size_t y_stride, const float *x, size_t x_stride, size_t n_rows,
-                       const struct ob_tensor *w, size_t first, size_t last, float *scratch)
-{
-    for (size_t o = first; o < last; o++) {
-        w->format->decode(scratch, ob_tensor_row(w, o), w->n_cols);
-        for (size_t r = 0; r < n_rows; r++)
-            y[r * y_stride + o] = dot_f32(scratch, x + r * x_stride, w->n_cols);
-    }
-}
-
-static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps)
-{
-    float inverse = 1.0f / sqrtf(dot_f32(x, x, n) / (float)n + eps);
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * inverse * w[i];
-}
-
-static void l2norm(float *y, const float *x, size_t n, float eps, float scale)
-{
-    float factor = scale * (1.0f / sqrtf(dot_f32(x, x, n) + eps));
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * factor;
-}
-
-static void add(float *y, const float *a, const float *b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
-}
-
-/* exp(-x) may overflow to infinity; 1 / infinity is the right limit, 0. */
-static float logistic(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
-static void silu_mul(float *y, const float *a, const float *b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = a[i] * logistic(a[i]) * b[i];
-}
-
-static void sigmoid_mul(float *y, const float *a, const float *b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = a[i] * logistic(b[i]);
-}
-
-static void sigmoid(float *y, const float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = logistic(x[i]);
-}
-
-static void decay(float *y, const float *x, const float *a, const float *bias, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        float s = x[i] + bias[i];
-        /* softplus without overflow: log(1 + e^s) = s + log(1 + e^-s) */
-        float softplus = s > 0.0f ? s + log1pf(expf(-s)) : log1pf(expf(s));
-        y[i] = a[i] * softplus;
-    }
-}
-
-static void rope(float *y, const float *x, const float *cosine, const float *sine, size_t n_rot,
-                 size_t n)
-{
-    size_t half = n_rot / 2;
-    for (size_t i = 0; i < half; i++) {
-        float a = x[i], b = x[i + half];
-        y[i] = a * cosine[i] - b * sine[i];
-        y[i + half] = b * cosine[i] + a * sine[i];
-    }
-    memcpy(y + n_rot, x + n_rot, (n - n_rot) * sizeof *y);
-}
-
-static void kv_store(void *dst, enum ob_kv_format format, const float *src, size_t n)
-{
-    if (format == OB_KV_STORE_F32) {
-        memcpy(dst, src, n * sizeof *src);
-        return;
-    }
-    uint16_t *half = dst;
-    for (size_t i = 0; i < n; i++)
-        half[i] = ob_f32_to_f16(src[i]);
-}
-
-/* Row `row` of a page as f32: in place where it is f32 already, else through scratch [n]. */
-static const float *kv_row(const void *page, enum ob_kv_format format, size_t row, size_t n,
-                           float *scratch)
-{
-    if (format == OB_KV_STORE_F32)
-        return (const float *)page + row * n;
-    const uint16_t *half = (const uint16_t *)page + row * n;
-    for (size_t i = 0; i < n; i++)
-        scratch[i] = ob_f16_to_f32(half[i]);
-    return scratch;
-}
-
-static void attention_part(struct ob_attention_part *part, const float *q, const void *keys,
-                           const void *values, enum ob_kv_format format, size_t n_keys, size_t n,
-                           float scale, float *scores, float *scratch)
-{
-    float max = -INFINITY;
-    for (size_t j = 0; j < n_keys; j++) {
-        scores[j] = scale * dot_f32(q, kv_row(keys, format, j, n, scratch), n);
-        max = scores[j] > max ? scores[j] : max;
-    }
-    float sum = 0.0f;
-    memset(part->value, 0, n * sizeof *part->value);
-    for (size_t j = 0; j < n_keys; j++) {
-        float weight = expf(scores[j] - max);
-        const float *v = kv_row(values, format, j, n, scratch);
-        sum += weight;
-        for (size_t i = 0; i < n; i++)
-            part->value[i] += weight * v[i];
-    }
-    part->max = max;
-    part->sum = sum;
-}
-
-static void attention_merge(struct ob_attention_part *into, const struct ob_attention_part *part,
-                            size_t n)
-{
-    float max = part->max > into->max ? part->max : into->max;
-    float old = expf(into->max - max), add_ = expf(part->max - max);
-    into->sum = into->sum * old + part->sum * add_;
-    for (size_t i = 0; i < n; i++)
-        into->value[i] = into->value[i] * old + part->value[i] * add_;
-    into->max = max;
-}
-
-static void conv_silu(float *y, size_t y_stride, const float *x, size_t x_stride, size_t n_rows,
-                      const float *w, size_t taps, float *tail, size_t n_channels, size_t first,
-                      size_t last)
-{
-    for (size_t t = 0; t < n_rows; t++) {
-        const float *now = x + t * x_stride;
-        for (size_t c = first; c < last; c++) {
-            float sum = 0.0f;
-            for (size_t j = 0; j + 1 < taps; j++)
-                sum += w[c * taps + j] * tail[j * n_channels + c];
-            sum += w[c * taps + taps - 1] * now[c];
-            for (size_t j = 0; j + 2 < taps; j++)
-                tail[j * n_channels + c] = tail[(j + 1) * n_channels + c];
-            tail[(taps - 2) * n_channels + c] = now[c];
-            y[t * y_stride + c] = sum * logistic(sum);
+    const int8_t *codes = x->codes + p->first * x->n_cols + p->at * 4;
+    const float *scales = x->scales + p->first * (x->n_cols / OB_ACT_GROUP) + p->at;
+    size_t shared = u->group < OB_ACT_GROUP ? u->group : OB_ACT_GROUP;
+    for (size_t g = 0; g < u->n; g += u->group) {
+        float t = 0.0f;
+        for (size_t c = g; c < g + u->group; c += shared) {
+            int32_t isum = 0;
+            for (size_t i = c; i < c + shared; i++) {
+                size_t k = u->column + i;
+                isum += (int32_t)u->codes[i] * codes[k / 4 * 4 * p->height + k % 4];
+            }
+            float term = (float)isum * scales[(u->column + c) / OB_ACT_GROUP * p->height];
+            t = c == g ? term : t + term;
         }
+        part += t * u->scales[g / u->group];
+    }
+    return part;
+}
+
+/* Output o of the rows of one panel. */
+static void multiply_panel(float *y, size_t y_stride, const struct ob_codes *x, size_t first_row,
+                           const struct ob_tensor *w, size_t o)
+{
+    size_t n_rows = x->n_rows - first_row, n_units = (x->n_cols + 127) / OB_UNIT_COLUMNS;
+    n_rows = n_rows < OB_PANEL_ROWS ? n_rows : OB_PANEL_ROWS;
+    const char *blocks = ob_tensor_row(w, o);
+    struct unit u = {.group = (size_t)w->format->group};
+    float part[OB_PANEL_ROWS];
+    bool started = false;
+    for (size_t i = 0, unit = 0; i < OB_K_PARTS; i++) {
+        size_t end = ob_part_end(i, n_units);
+        if (unit == end)
+            continue;
+        memset(part, 0, sizeof part);
+        for (; unit < end; unit++) {
+            u.column = unit * OB_UNIT_COLUMNS;
+            u.n = x->n_cols - u.column < OB_UNIT_COLUMNS ? x->n_cols - u.column : OB_UNIT_COLUMNS;
+            w->format->integers(u.codes, u.scales, blocks, u.n);
+            blocks += ob_format_row_bytes(w->format, u.n);
+            for (size_t r = 0; r < n_rows; r++) {
+                struct ob_panel p = ob_panel_of(x, first_row + r);
+                part[r] = add_unit(part[r], &u, x, &p);
+            }
+        }
+        for (size_t r = 0; r < n_rows; r++) {
+            float *out = &y[(first_row + r) * y_stride + o];
+            *out = started ? *out + part[r] : part[r];
+        }
+        started = true;
     }
 }
 
-static void delta_step(float *o, float *state, const float *q, const float *k, const float *v,
-                       float decay_, float beta, size_t dk, size_t dv, size_t first, size_t last)
+/* Reads the file's own blocks; a tile is one weight row. */
+static void multiply(float *y, size_t y_stride, const struct ob_codes *x, const struct ob_tensor *w,
+                     const void *packed, size_t first, size_t last)
 {
-    enum { COLUMNS = 64 };
-    float delta[COLUMNS] = {0}, read[COLUMNS] = {0};
-    size_t n = last - first;
-    for (size_t i = 0; i < dk; i++) {
-        float *row = state + i * dv + first;
-        for (size_t j = 0; j < n; j++) {
-            row[j] *= decay_;
-            delta[j] += row[j] * k[i];
-        }
-    }
-    for (size_t j = 0; j < n; j++)
-        delta[j] = beta * (v[first + j] - delta[j]);
-    for (size_t i = 0; i < dk; i++) {
-        float *row = state + i * dv + first;
-        for (size_t j = 0; j < n; j++) {
-            row[j] += k[i] * delta[j];
-            read[j] += row[j] * q[i];
-        }
-    }
-    memcpy(o + first, read, n * sizeof *read);
+    (void)packed;
+    for (size_t o = first; o < last; o++)
+        for (size_t r = 0; r < x->n_rows; r += OB_PANEL_ROWS)
+            multiply_panel(y, y_stride, x, r, w, o);
 }
 
 void ob_kernels_install_ref(struct ob_kernels *table)
 {
-    *table = (struct ob_kernels){
-        .name = "ref",
-        .dot_f32 = dot_f32,
-        .matmul_f32 = matmul_f32,
-        .rmsnorm = rmsnorm,
-        .l2norm = l2norm,
-        .add = add,
-        .silu_mul = silu_mul,
-        .sigmoid_mul = sigmoid_mul,
-        .sigmoid = sigmoid,
-        .decay = decay,
-        .rope = rope,
-        .kv_store = kv_store,
-        .attention_part = attention_part,
-        .attention_merge = attention_merge,
-        .conv_silu = conv_silu,
-        .delta_step = delta_step,
-    };
+    *table = (struct ob_kernels){.name = "ref"};
+    install_float(table);
+    for (int f = 0; f < OB_N_FORMATS; f++)
+        if (ob_format_get((enum ob_format_id)f)->integers)
+            table->products[f] = (struct ob_product){.tile_rows = 1, .multiply = multiply};
 }

@@ -111,6 +111,8 @@ static ob_status build(struct model_build *m, const struct ob_build_options *opt
         plan->taps = taps;
         plan->n_taps = n_taps;
     }
+    if (options->int8)
+        ob_plan_use_int8(&m->b);
     return ob_plan_finish(&m->b, options->max_rows, options->max_wanted, err);
 }
 

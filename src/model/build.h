@@ -13,6 +13,7 @@ struct ob_build_options {
     size_t max_rows;   /* rows of one run: the prefill chunk */
     size_t max_wanted; /* rows with logits of one run */
     bool keep_hidden;  /* tap the hidden states */
+    bool int8;         /* int8 activations for products by integer weights */
     enum ob_rope_mode rope;
 };
 

@@ -51,7 +51,7 @@ struct ob_cost ob_plan_step_cost(const struct ob_plan *plan, int step, uint64_t 
     }
     for (int i = 0; i < OB_STEP_WEIGHTS && s->w[i]; i++)
         cost.weight_bytes += s->w[i]->bytes;
-    if (s->op == OB_OP_MATMUL)
+    if (s->op == OB_OP_MATMUL || s->op == OB_OP_MATMUL_INT8)
         cost.macs = (uint64_t)s->w[0]->n_rows * s->w[0]->n_cols;
     if (s->state != OB_NO_STATE)
         state_cost(plan, s, depth, kv_bytes, &cost);
@@ -78,6 +78,8 @@ static void describe_value(const struct ob_plan *plan, int v, struct ob_text *ou
         ob_text_printf(out, "[%d]", value->head_dim);
     else
         ob_text_printf(out, "[%dx%d]", value->n_heads, value->head_dim);
+    if (value->number == OB_NUMBER_CODES)
+        ob_text_printf(out, " int8");
 }
 
 static void describe_operands(const struct ob_plan *plan, const struct ob_step *s,
@@ -101,14 +103,40 @@ static void describe_step(const struct ob_plan *plan, int i, int kv_bytes, struc
     char layer[16] = "-";
     if (s->layer >= 0)
         snprintf(layer, sizeof layer, "%d", s->layer);
-    ob_text_printf(out, "%5d %5s  %-11s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "  ", i, layer,
-                   ob_op_name(s->op), cost.weight_bytes, cost.state_bytes, cost.macs);
+    char op[32];
+    bool fused = s->op != OB_OP_QUANTISE && s->out != OB_NO_VALUE &&
+                 plan->values[s->out].number == OB_NUMBER_CODES;
+    snprintf(op, sizeof op, "%s%s", ob_op_name(s->op), fused ? "+quantise" : "");
+    ob_text_printf(out, "%c%4d %5s  %-20s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "  ",
+                   s->waits ? '|' : ' ', i, layer, op, cost.weight_bytes, cost.state_bytes,
+                   cost.macs);
     if (s->out != OB_NO_VALUE) {
         describe_value(plan, s->out, out);
         ob_text_printf(out, " @%zu = ", plan->values[s->out].place);
     }
     describe_operands(plan, s, out);
     ob_text_printf(out, "\n");
+}
+
+/* What was fused, and what was not and why. */
+static void describe_rewrites(const struct ob_plan *plan, struct ob_text *out)
+{
+    int fused = 0, alone = 0, products = 0, f32 = 0, waits = 0;
+    for (int i = 0; i < plan->n_steps; i++) {
+        const struct ob_step *s = &plan->steps[i];
+        bool codes = s->out != OB_NO_VALUE && plan->values[s->out].number == OB_NUMBER_CODES;
+        alone += s->op == OB_OP_QUANTISE;
+        fused += codes && s->op != OB_OP_QUANTISE;
+        products += s->op == OB_OP_MATMUL_INT8;
+        f32 += s->op == OB_OP_MATMUL;
+        waits += s->waits;
+    }
+    ob_text_printf(out, "products: %d on int8 activations, %d on f32\n", products, f32);
+    ob_text_printf(out,
+                   "quantise: %d fused into the step that makes the value, %d alone (its value is "
+                   "read in f32 too, or its maker cannot)\n",
+                   fused, alone);
+    ob_text_printf(out, "meetings of the thread team: %d (steps marked |)\n", waits);
 }
 
 void ob_plan_describe(const struct ob_plan *plan, int kv_bytes, struct ob_text *out)
@@ -118,12 +146,12 @@ void ob_plan_describe(const struct ob_plan *plan, int kv_bytes, struct ob_text *
                    "of them with logits\n",
                    plan->n_steps, plan->n_values, plan->n_states, plan->activation_bytes,
                    plan->max_rows, plan->max_wanted);
-    ob_text_printf(out, "%5s %5s  %-11s %12s %12s %12s  %s\n", "step", "layer", "op",
+    ob_text_printf(out, "%5s %5s  %-20s %12s %12s %12s  %s\n", "step", "layer", "op",
                    "weight bytes", "state bytes", "mult-adds", "value @place = operands");
     for (int i = 0; i < plan->n_steps; i++)
         describe_step(plan, i, kv_bytes, out);
     struct ob_cost total = ob_plan_cost(plan, 0, kv_bytes);
-    ob_text_printf(out, "%-24s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "  %s\n",
-                   "  one token at depth 0", total.weight_bytes, total.state_bytes, total.macs,
-                   "the plan is unfused: every step above runs as written");
+    ob_text_printf(out, "%-33s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "\n",
+                   "  one token at depth 0", total.weight_bytes, total.state_bytes, total.macs);
+    describe_rewrites(plan, out);
 }

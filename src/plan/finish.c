@@ -10,6 +10,8 @@ const struct ob_op_form ob_op_forms[OB_N_OPS] = {
     [OB_OP_ROPE_TABLE] = {"rope_table", 0, 0, true, false},
     [OB_OP_RMSNORM] = {"rmsnorm", 1, 1, true, false},
     [OB_OP_MATMUL] = {"matmul", 1, 1, true, false},
+    [OB_OP_QUANTISE] = {"quantise", 1, 0, true, false},
+    [OB_OP_MATMUL_INT8] = {"matmul_int8", 1, 1, true, false},
     [OB_OP_ADD] = {"add", 2, 0, true, false},
     [OB_OP_SILU_MUL] = {"silu_mul", 2, 0, true, false},
     [OB_OP_SIGMOID_MUL] = {"sigmoid_mul", 2, 0, true, false},
@@ -63,6 +65,12 @@ static bool shapes_fit(const struct ob_plan *plan, const struct ob_step *s)
         return same_heads(in[0], out) && is_vector(w, out->head_dim);
     case OB_OP_NORM_GATE:
         return same_heads(in[0], out) && same_heads(in[1], out) && is_vector(w, out->head_dim);
+    case OB_OP_QUANTISE:
+        return same_heads(in[0], out);
+    case OB_OP_MATMUL_INT8:
+        if (!w->format->integers)
+            return false;
+        /* fall through */
     case OB_OP_MATMUL:
         return in[0]->domain == out->domain && w->n_cols == (size_t)width(in[0]) &&
                w->n_rows == (size_t)width(out);
@@ -112,6 +120,19 @@ static int root_of(const struct ob_plan *plan, int v)
     return v;
 }
 
+/* Every step reads f32 but the int8 product, and makes f32 but quantise and what fuses with it. */
+static bool numbers_fit(const struct ob_plan *plan, const struct ob_step *s)
+{
+    for (int i = 0; i < ob_op_forms[s->op].n_inputs; i++) {
+        bool codes = plan->values[s->in[i]].number == OB_NUMBER_CODES;
+        if (codes != (s->op == OB_OP_MATMUL_INT8))
+            return false;
+    }
+    if (s->out == OB_NO_VALUE || plan->values[s->out].number == OB_NUMBER_F32)
+        return s->op != OB_OP_QUANTISE;
+    return s->op == OB_OP_QUANTISE || ob_op_makes_codes(s->op);
+}
+
 /* The operands a step must have are there, and made by an earlier step. */
 static bool operands_fit(const struct ob_plan *plan, const struct ob_step *s)
 {
@@ -138,7 +159,7 @@ static ob_status check_steps(struct ob_plan *plan, struct ob_error *err)
         plan->values[v].first_step = plan->values[v].last_step = -1;
     for (int i = 0; i < plan->n_steps; i++) {
         const struct ob_step *s = &plan->steps[i];
-        if (!operands_fit(plan, s) || !shapes_fit(plan, s))
+        if (!operands_fit(plan, s) || !shapes_fit(plan, s) || !numbers_fit(plan, s))
             return ob_fail(err, OB_INVALID_ARGUMENT, "plan step %d (%s of layer %d) is ill-formed",
                            i, ob_op_name(s->op), s->layer);
         for (int j = 0; j < ob_op_forms[s->op].n_inputs; j++)
@@ -151,11 +172,20 @@ static ob_status check_steps(struct ob_plan *plan, struct ob_error *err)
     return OB_OK;
 }
 
+size_t ob_value_bytes(const struct ob_value *v, size_t rows)
+{
+    size_t width_ = (size_t)v->row_stride;
+    if (v->number == OB_NUMBER_F32)
+        return rows * width_ * sizeof(float);
+    /* Codes, scales and sums in panels (kernel.h): rows rounded up to whole panels of 12. */
+    rows = (rows + 11) / 12 * 12;
+    return rows * (width_ + width_ / 64 * 4 + width_ / 32 * 4);
+}
+
 static size_t value_bytes(const struct ob_plan *plan, const struct ob_value *v)
 {
     size_t rows = v->domain == OB_ROWS_ALL ? plan->max_rows : plan->max_wanted;
-    size_t bytes = rows * (size_t)v->row_stride * sizeof(float);
-    return (bytes + 63) / 64 * 64;
+    return (ob_value_bytes(v, rows) + 63) / 64 * 64;
 }
 
 /* Keep `live` sorted by place: insert value v. */
@@ -197,6 +227,51 @@ static void place_values(struct ob_plan *plan, int *live)
     }
 }
 
+/* Memory of value v, for the search for hazards. */
+struct extent {
+    size_t from, to;
+};
+
+static struct extent extent_of(const struct ob_plan *plan, int v)
+{
+    const struct ob_value *root = &plan->values[root_of(plan, v)];
+    return (struct extent){root->place, root->place + value_bytes(plan, root)};
+}
+
+static bool touch(struct extent a, struct extent b)
+{
+    return a.from < b.to && b.from < a.to;
+}
+
+/* Step i depends on step j: one writes what the other reads or writes, or both use one state. */
+static bool depends(const struct ob_plan *plan, int i, int j)
+{
+    const struct ob_step *a = &plan->steps[i], *b = &plan->steps[j];
+    if (a->state != OB_NO_STATE && a->state == b->state)
+        return true;
+    for (int k = 0; k < ob_op_forms[a->op].n_inputs; k++)
+        if (b->out != OB_NO_VALUE && touch(extent_of(plan, a->in[k]), extent_of(plan, b->out)))
+            return true;
+    for (int k = 0; k < ob_op_forms[b->op].n_inputs; k++)
+        if (a->out != OB_NO_VALUE && touch(extent_of(plan, b->in[k]), extent_of(plan, a->out)))
+            return true;
+    return a->out != OB_NO_VALUE && b->out != OB_NO_VALUE &&
+           touch(extent_of(plan, a->out), extent_of(plan, b->out));
+}
+
+/* A step waits when it depends on any step since the last one that waited. */
+static void find_waits(struct ob_plan *plan)
+{
+    int last = 0;
+    for (int i = 1; i < plan->n_steps; i++)
+        for (int j = last; j < i; j++)
+            if (depends(plan, i, j)) {
+                plan->steps[i].waits = true;
+                last = i;
+                break;
+            }
+}
+
 ob_status ob_plan_finish(struct ob_plan_builder *b, size_t max_rows, size_t max_wanted,
                          struct ob_error *err)
 {
@@ -215,5 +290,6 @@ ob_status ob_plan_finish(struct ob_plan_builder *b, size_t max_rows, size_t max_
     plan->activation_bytes = 0;
     place_values(plan, live);
     free(live);
+    find_waits(plan);
     return OB_OK;
 }

@@ -11,6 +11,13 @@ struct ob_op_form {
     bool has_state;
 };
 
+/* Whether the op may quantise what it made, instead of a step of its own. */
+static inline bool ob_op_makes_codes(enum ob_op op)
+{
+    return op == OB_OP_RMSNORM || op == OB_OP_SILU_MUL || op == OB_OP_SIGMOID_MUL ||
+           op == OB_OP_NORM_GATE;
+}
+
 extern const struct ob_op_form ob_op_forms[OB_N_OPS];
 
 #endif

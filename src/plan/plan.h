@@ -6,7 +6,7 @@
  *
  * Glossary
  *   row     one token's place in a batch; token-parallel steps run over all rows alike
- *   value   a matrix [rows, heads x head_dim] of f32 that one step defines
+ *   value   a matrix [rows, heads x head_dim] that one step defines, of f32 or of int8 codes
  *   view    a value that is part of another one's row: it owns no memory
  *   state   what a session keeps between runs for one layer: KV, convolution tail, DeltaNet state
  *   domain  which rows a value has: all rows of the batch, or only those whose logits are wanted
@@ -27,6 +27,8 @@ enum ob_op {
     OB_OP_ROPE_TABLE,  /* out [R, 2, n_rot/2] = cos, sin of position times frequency */
     OB_OP_RMSNORM,     /* out [R, h, n] = x / sqrt(mean(x^2) + eps) * w      w [n] */
     OB_OP_MATMUL,      /* out [R, m] = x [R, n] w^T                          w [m, n] */
+    OB_OP_QUANTISE,    /* out [R, n] = int8 codes of x */
+    OB_OP_MATMUL_INT8, /* out [R, m] = x [R, n] w^T, x of codes, w of an integer format */
     OB_OP_ADD,         /* out = a + b */
     OB_OP_SILU_MUL,    /* out = silu(a) * b, silu(a) = a / (1 + exp(-a)) */
     OB_OP_SIGMOID_MUL, /* out = a * sigmoid(b) */
@@ -36,7 +38,7 @@ enum ob_op {
     OB_OP_ATTENTION,   /* out [R, h, n] = softmax(scale q K^T) V, causal, query head i / (h/kv) */
     OB_OP_CONV,        /* out [R, c] = silu(causal convolution over time)    w [c, taps] */
     OB_OP_L2NORM,      /* out [R, h, n] = scale * x / sqrt(sum(x^2) + eps) */
-    OB_OP_DECAY,       /* out [R, h] = w0 * softplus(x + w1), the log of the decay, w0 < 0 */
+    OB_OP_DECAY,       /* out [R, h] = exp(w0 * softplus(x + w1)), in (0, 1] as w0 < 0 */
     OB_OP_DELTA,       /* out [R, hv, dv]: the gated delta rule over q, k, v, decay, beta */
     OB_OP_NORM_GATE,   /* out [R, h, n] = rmsnorm(x, w, eps) * silu(z)       w [n] */
     OB_OP_SELECT,      /* out [wanted rows, n] = the rows whose logits are wanted */
@@ -48,10 +50,16 @@ const char *ob_op_name(enum ob_op op);
 
 enum ob_domain { OB_ROWS_ALL, OB_ROWS_WANTED };
 
+/* What a value's elements are. Codes carry their scales; only int8 products read them, and their
+ * layout is the backend's. Steps that make f32 (rmsnorm, silu_mul, sigmoid_mul, norm_gate) may be asked for codes
+ * instead: they then quantise what they made. */
+enum ob_number { OB_NUMBER_F32, OB_NUMBER_CODES };
+
 enum { OB_NO_VALUE = -1, OB_NO_STATE = -1, OB_STEP_INPUTS = 5, OB_STEP_WEIGHTS = 2 };
 
 struct ob_value {
     enum ob_domain domain;
+    enum ob_number number;
     int n_heads, head_dim;
     int head_stride; /* floats from one head to the next; head_dim where heads are packed */
     int parent;      /* the value this one is a view of, or OB_NO_VALUE */
@@ -80,6 +88,10 @@ struct ob_step {
     int state; /* index of a state, or OB_NO_STATE */
     float eps, scale;
     const struct ob_rope *rope;
+
+    /* Set by ob_plan_finish: the step before must be over everywhere before this one starts. A team
+     * that walks the plan needs no meeting between steps that do not touch each other's data. */
+    bool waits;
 };
 
 enum ob_state_kind { OB_STATE_KV, OB_STATE_CONV, OB_STATE_DELTA };
@@ -142,6 +154,16 @@ int ob_plan_binary(struct ob_plan_builder *b, enum ob_op op, int a, int c);
 /* out [n_heads, head_dim] = x w^T with n_heads * head_dim == w rows. */
 int ob_plan_matmul(struct ob_plan_builder *b, int x, const struct ob_tensor *w, int n_heads,
                    int head_dim);
+
+/* Rewrites. */
+
+/* Give every product by weights of an integer format int8 codes as input: each value that feeds such
+ * products is quantised once, by its maker where nothing else reads it (a fusion), else by a step of
+ * its own. Products whose width is no multiple of 64 stay in f32. OB_NO_MEMORY through finish. */
+void ob_plan_use_int8(struct ob_plan_builder *b);
+
+/* Bytes of a value of `rows` rows. */
+size_t ob_value_bytes(const struct ob_value *value, size_t rows);
 
 /* Check the array (single assignment, shapes, domains), find lifetimes and place every value for
  * runs of at most max_rows rows and max_wanted wanted ones. The plan is immutable afterwards.

@@ -58,6 +58,7 @@ static ob_status make_plan(struct ob_model *m, const struct ob_model_options *o,
     struct ob_build_options build = {
         .max_rows = chunk < m->n_ctx ? chunk : m->n_ctx,
         .keep_hidden = o->keep_hidden,
+        .int8 = o->activation != OB_ACT_F32,
         .rope = o->rope,
     };
     build.max_wanted = wanted < 1 ? 1 : wanted < build.max_rows ? wanted : build.max_rows;
@@ -74,6 +75,7 @@ static ob_status make_engine(struct ob_model *m, const struct ob_model_options *
         .n_threads = o->n_threads ? o->n_threads : ob_os_n_cores(),
         .kernel_level = o->cpu_level,
         .kv_type = o->kv_type,
+        .mapped = ob_gguf_is_mapped(m->gguf),
     };
     /* Every session may end in the middle of a page. */
     if (!ob_mul_size(m->n_ctx + OB_PAGE_TOKENS, n_sessions, &engine.pool_tokens))
@@ -84,10 +86,8 @@ static ob_status make_engine(struct ob_model *m, const struct ob_model_options *
 
 static ob_status check_options(const struct ob_model_options *o, struct ob_error *err)
 {
-    if (o->activation == OB_ACT_INT8)
-        return ob_fail(err, OB_UNSUPPORTED,
-                       "int8 activations are not part of this build: use f32 activations");
-    if (o->activation != OB_ACT_DEFAULT && o->activation != OB_ACT_F32)
+    if (o->activation != OB_ACT_DEFAULT && o->activation != OB_ACT_F32 &&
+        o->activation != OB_ACT_INT8)
         return ob_fail(err, OB_INVALID_ARGUMENT, "unknown activation mode %d", (int)o->activation);
     if (o->kv_type != OB_KV_F16 && o->kv_type != OB_KV_F32)
         return ob_fail(err, OB_INVALID_ARGUMENT, "unknown KV cache type %d", (int)o->kv_type);

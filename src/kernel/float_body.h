@@ -1,0 +1,391 @@
+/* The float kernels, written once for every instruction set.
+ *
+ * The including file is compiled with the flags of its level, and the compiler's vectoriser does
+ * the rest: the order of every operation is fixed in the source and contraction is off, so all levels
+ * give the same bits. Private to src/kernel; everything is static. */
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "kernel/kernel.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+enum { LANES = 16 };
+
+/* exp(x): 2^n times a polynomial on |r| <= ln(2)/2, coefficients of Moshier's Cephes library. The
+ * power of two is applied in halves, so that overflow and underflow come out as they should. */
+static inline float exp_f32(float x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    float c = x > -104.0f ? x : -104.0f;
+    c = c < 89.0f ? c : 89.0f;
+    float n = (c * 1.44269504f + shift) - shift;
+    float r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    int32_t whole = (int32_t)n, half = whole >> 1;
+    float first = ob_float_from_bits((uint32_t)(half + 127) << 23);
+    float second = ob_float_from_bits((uint32_t)(whole - half + 127) << 23);
+    p = p * first * second;
+    return x != x ? x : p;
+}
+
+static inline float logistic(float x)
+{
+    return 1.0f / (1.0f + exp_f32(-x));
+}
+
+/* lane[j] += a[j] * b[j]; the lanes keep the order fixed and let any vector width do the work. */
+static inline void dot_lanes(float lane[LANES], const float *a, const float *b, size_t n)
+{
+    size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        for (size_t j = 0; j < LANES; j++)
+            lane[j] += a[i + j] * b[i + j];
+    for (size_t i = whole; i < n; i++)
+        lane[i - whole] += a[i] * b[i];
+}
+
+static inline float sum_lanes(float lane[LANES])
+{
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    return lane[0];
+}
+
+static float dot_f32(const float *a, const float *b, size_t n)
+{
+    float lane[LANES] = {0};
+    dot_lanes(lane, a, b, n);
+    return sum_lanes(lane);
+}
+
+/* Four dots with one vector: their chains of additions run side by side. */
+static inline void dot_four(float out[4], const float *w, const float *x, size_t stride, size_t n)
+{
+    float lane[4][LANES] = {{0}};
+    size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        for (size_t r = 0; r < 4; r++)
+            for (size_t j = 0; j < LANES; j++)
+                lane[r][j] += w[i + j] * x[r * stride + i + j];
+    for (size_t r = 0; r < 4; r++) {
+        for (size_t i = whole; i < n; i++)
+            lane[r][i - whole] += w[i] * x[r * stride + i];
+        out[r] = sum_lanes(lane[r]);
+    }
+}
+
+static void matmul_f32(float *y, size_t y_stride, const float *x, size_t x_stride, size_t n_rows,
+                       const struct ob_tensor *w, size_t first, size_t last, float *scratch)
+{
+    for (size_t o = first; o < last; o++) {
+        w->format->decode(scratch, ob_tensor_row(w, o), w->n_cols);
+        size_t r = 0;
+        for (; r + 4 <= n_rows; r += 4) {
+            float out[4];
+            dot_four(out, scratch, x + r * x_stride, x_stride, w->n_cols);
+            for (size_t i = 0; i < 4; i++)
+                y[(r + i) * y_stride + o] = out[i];
+        }
+        for (; r < n_rows; r++)
+            y[r * y_stride + o] = dot_f32(scratch, x + r * x_stride, w->n_cols);
+    }
+}
+
+static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps)
+{
+    float inverse = 1.0f / sqrtf(dot_f32(x, x, n) / (float)n + eps);
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] * inverse * w[i];
+}
+
+static void l2norm(float *y, const float *x, size_t n, float eps, float scale)
+{
+    float factor = scale * (1.0f / sqrtf(dot_f32(x, x, n) + eps));
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] * factor;
+}
+
+static void add(float *y, const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
+static void silu_mul(float *y, const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a[i] * logistic(a[i]) * b[i];
+}
+
+static void sigmoid_mul(float *y, const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a[i] * logistic(b[i]);
+}
+
+static void sigmoid(float *y, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = logistic(x[i]);
+}
+
+static void decay(float *y, const float *x, const float *a, const float *bias, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float s = x[i] + bias[i];
+        /* softplus without overflow: log(1 + e^s) = s + log(1 + e^-s) */
+        float softplus = s > 0.0f ? s + log1pf(exp_f32(-s)) : log1pf(exp_f32(s));
+        y[i] = exp_f32(a[i] * softplus);
+    }
+}
+
+static void rope(float *y, const float *x, const float *cosine, const float *sine, size_t n_rot,
+                 size_t n)
+{
+    size_t half = n_rot / 2;
+    for (size_t i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half];
+        y[i] = a * cosine[i] - b * sine[i];
+        y[i + half] = b * cosine[i] + a * sine[i];
+    }
+    memcpy(y + n_rot, x + n_rot, (n - n_rot) * sizeof *y);
+}
+
+static void kv_store(void *dst, enum ob_kv_format format, const float *src, size_t n)
+{
+    if (format == OB_KV_STORE_F32) {
+        memcpy(dst, src, n * sizeof *src);
+        return;
+    }
+    uint16_t *half = dst;
+    for (size_t i = 0; i < n; i++)
+        half[i] = ob_f32_to_f16(src[i]);
+}
+
+static inline void load_f16(float *out, const uint16_t *half, size_t n)
+{
+    size_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(half + i))));
+#endif
+    for (; i < n; i++)
+        out[i] = ob_f16_to_f32(half[i]);
+}
+
+/* Row `row` of a page as f32: in place where it is f32 already, else through scratch [n]. */
+static inline const float *kv_row(const void *page, enum ob_kv_format format, size_t row, size_t n,
+                                  float *scratch)
+{
+    if (format == OB_KV_STORE_F32)
+        return (const float *)page + row * n;
+    load_f16(scratch, (const uint16_t *)page + row * n, n);
+    return scratch;
+}
+
+static void attention_page(struct ob_attention_query *queries, size_t n_queries, const void *keys,
+                           const void *values, enum ob_kv_format format, size_t n, float scale,
+                           float *scores, float *scratch)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < n_queries; i++) {
+        most = queries[i].n_keys > most ? queries[i].n_keys : most;
+        memset(queries[i].value, 0, n * sizeof *queries[i].value);
+    }
+    for (size_t j = 0; j < most; j++) {
+        const float *k = kv_row(keys, format, j, n, scratch);
+        for (size_t i = 0; i < n_queries; i++)
+            if (j < queries[i].n_keys)
+                scores[i * OB_KEYS_AT_ONCE + j] = scale * dot_f32(queries[i].q, k, n);
+    }
+    for (size_t i = 0; i < n_queries; i++) {
+        struct ob_attention_query *q = &queries[i];
+        float *s = scores + i * OB_KEYS_AT_ONCE;
+        q->max = s[0];
+        for (size_t j = 1; j < q->n_keys; j++)
+            q->max = s[j] > q->max ? s[j] : q->max;
+        for (size_t j = 0; j < q->n_keys; j++)
+            s[j] = exp_f32(s[j] - q->max);
+        q->sum = 0.0f;
+        for (size_t j = 0; j < q->n_keys; j++)
+            q->sum += s[j];
+    }
+    for (size_t j = 0; j < most; j++) {
+        const float *v = kv_row(values, format, j, n, scratch);
+        for (size_t i = 0; i < n_queries; i++) {
+            if (j >= queries[i].n_keys)
+                continue;
+            float weight = scores[i * OB_KEYS_AT_ONCE + j], *value = queries[i].value;
+            for (size_t d = 0; d < n; d++)
+                value[d] += weight * v[d];
+        }
+    }
+}
+
+static void attention_merge(struct ob_attention_query *into, const struct ob_attention_query *part,
+                            size_t n)
+{
+    float max = part->max > into->max ? part->max : into->max;
+    float old = exp_f32(into->max - max), new = exp_f32(part->max - max);
+    into->sum = into->sum * old + part->sum * new;
+    for (size_t i = 0; i < n; i++)
+        into->value[i] = into->value[i] * old + part->value[i] * new;
+    into->max = max;
+}
+
+static void conv_silu(float *y, size_t y_stride, const float *x, size_t x_stride, size_t n_rows,
+                      const float *w, size_t taps, float *tail, size_t n_channels, size_t first,
+                      size_t last)
+{
+    for (size_t t = 0; t < n_rows; t++) {
+        const float *now = x + t * x_stride;
+        for (size_t c = first; c < last; c++) {
+            float sum = 0.0f;
+            for (size_t j = 0; j + 1 < taps; j++)
+                sum += w[c * taps + j] * tail[j * n_channels + c];
+            sum += w[c * taps + taps - 1] * now[c];
+            for (size_t j = 0; j + 2 < taps; j++)
+                tail[j * n_channels + c] = tail[(j + 1) * n_channels + c];
+            tail[(taps - 2) * n_channels + c] = now[c];
+            y[t * y_stride + c] = sum;
+        }
+        float *out = y + t * y_stride;
+        for (size_t c = first; c < last; c++)
+            out[c] = out[c] * logistic(out[c]);
+    }
+}
+
+/* Both passes multiply by the decay: cheaper than writing the decayed state back in between. */
+static void delta_step(float *o, float *state, const float *q, const float *k, const float *v,
+                       float decay_, float beta, size_t dk, size_t dv, size_t first, size_t last)
+{
+    enum { COLUMNS = 64 };
+    float delta[COLUMNS] = {0}, read[COLUMNS] = {0};
+    size_t n = last - first;
+    for (size_t i = 0; i < dk; i++) {
+        const float *row = state + i * dv + first;
+        for (size_t j = 0; j < n; j++)
+            delta[j] += row[j] * decay_ * k[i];
+    }
+    for (size_t j = 0; j < n; j++)
+        delta[j] = beta * (v[first + j] - delta[j]);
+    for (size_t i = 0; i < dk; i++) {
+        float *row = state + i * dv + first;
+        for (size_t j = 0; j < n; j++) {
+            row[j] = row[j] * decay_ + k[i] * delta[j];
+            read[j] += row[j] * q[i];
+        }
+    }
+    memcpy(o + first, read, n * sizeof *read);
+}
+
+/* Squared error of rounding 64 values with steps of 1 / inverse; the integer in the low bits of
+ * value * inverse + shift is the code. */
+static inline float rounding_error(const float *v, float inverse, float scale)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23 */
+    float lane[LANES] = {0};
+    for (size_t i = 0; i < OB_ACT_GROUP; i += LANES)
+        for (size_t j = 0; j < LANES; j++) {
+            float e = ((v[i + j] * inverse + shift) - shift) * scale - v[i + j];
+            lane[j] += e * e;
+        }
+    return sum_lanes(lane);
+}
+
+/* max |v| of a group; `poison` becomes NaN if a value is NaN or infinite, else 0. */
+static inline float group_max(const float *v, float *poison)
+{
+    float most[LANES] = {0}, bad[LANES] = {0};
+    for (size_t i = 0; i < OB_ACT_GROUP; i += LANES)
+        for (size_t j = 0; j < LANES; j++) {
+            float a = fabsf(v[i + j]);
+            most[j] = a > most[j] ? a : most[j];
+            bad[j] += v[i + j] * 0.0f;
+        }
+    *poison = sum_lanes(bad);
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            most[j] = most[j] > most[j + half] ? most[j] : most[j + half];
+    return most[0];
+}
+
+static void quantise_group(int8_t *codes, float *scale, const float *v)
+{
+    enum { CANDIDATES = 8 };
+    const float shift = 12582912.0f;
+    float poison, max = group_max(v, &poison), best = 127.0f;
+    if (!(max > 0.0f) || poison != 0.0f) { /* all zero, or nothing sensible can be said */
+        memset(codes, 0, OB_ACT_GROUP);
+        *scale = poison;
+        return;
+    }
+    float least = INFINITY;
+    for (int c = 0; c < CANDIDATES; c++) {
+        float top = 127.0f - 0.5f * (float)c;
+        float error = rounding_error(v, top / max, max / top);
+        if (error < least) {
+            least = error;
+            best = top;
+        }
+    }
+    float inverse = best / max;
+    *scale = max / best;
+    for (size_t i = 0; i < OB_ACT_GROUP; i++)
+        codes[i] = (int8_t)(uint8_t)ob_float_bits(v[i] * inverse + shift);
+}
+
+static void quantise(struct ob_codes *x, size_t row, size_t first, const float *values, size_t n)
+{
+    struct ob_panel p = ob_panel_of(x, row);
+    for (size_t g = 0; g < n; g += OB_ACT_GROUP) {
+        int8_t codes[OB_ACT_GROUP];
+        float scale;
+        quantise_group(codes, &scale, values + g);
+        size_t column = first + g;
+        int8_t *to = x->codes + p.first * x->n_cols + (column * p.height) + p.at * 4;
+        for (size_t i = 0; i < OB_ACT_GROUP; i += 4)
+            memcpy(to + i * p.height, codes + i, 4);
+        x->scales[p.first * (x->n_cols / OB_ACT_GROUP) + column / OB_ACT_GROUP * p.height + p.at] =
+            scale;
+        int32_t *sums = x->sums + p.first * (x->n_cols / OB_SUM_GROUP) + p.at;
+        for (size_t i = 0; i < OB_ACT_GROUP; i += OB_SUM_GROUP) {
+            int32_t sum = 0;
+            for (size_t j = 0; j < OB_SUM_GROUP; j++)
+                sum += codes[i + j];
+            sums[(column + i) / OB_SUM_GROUP * p.height] = sum;
+        }
+    }
+}
+
+/* Replace all float kernels of a table. */
+static void install_float(struct ob_kernels *table)
+{
+    table->dot_f32 = dot_f32;
+    table->matmul_f32 = matmul_f32;
+    table->rmsnorm = rmsnorm;
+    table->l2norm = l2norm;
+    table->add = add;
+    table->silu_mul = silu_mul;
+    table->sigmoid_mul = sigmoid_mul;
+    table->sigmoid = sigmoid;
+    table->decay = decay;
+    table->rope = rope;
+    table->kv_store = kv_store;
+    table->attention_page = attention_page;
+    table->attention_merge = attention_merge;
+    table->conv_silu = conv_silu;
+    table->delta_step = delta_step;
+    table->quantise = quantise;
+}
