@@ -1,0 +1,13 @@
+/* The sub-commands, one per file. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "options.h"
+
+extern const struct command info_command;
+extern const struct command tokenize_command;
+extern const struct command detokenize_command;
+extern const struct command logits_command;
+extern const struct command ppl_command;
+
+#endif

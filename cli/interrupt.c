@@ -1,0 +1,70 @@
+#include "interrupt.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Signals reach any thread, so these are atomic; all are lock-free where the engine runs. */
+static atomic_int held, pending;
+static atomic_bool file_named;
+/* A copy, so that a handler on one thread never reads what another has freed. */
+static char file_to_remove[4096];
+
+static void end_now(int signal_number)
+{
+    if (atomic_load(&file_named))
+        unlink(file_to_remove);
+    /* The prompt shall not follow a progress bar on its line. */
+    if (isatty(STDERR_FILENO)) {
+        ssize_t ignored = write(STDERR_FILENO, "\n", 1);
+        (void)ignored;
+    }
+    _exit(128 + signal_number);
+}
+
+static void on_signal(int signal_number)
+{
+    atomic_store(&pending, signal_number);
+    if (!atomic_load(&held))
+        end_now(signal_number);
+}
+
+void interrupt_install(void)
+{
+    static const int fatal[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action, old;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = on_signal;
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        /* What the parent chose to ignore (nohup, a shell's background job) stays ignored. */
+        if (sigaction(fatal[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(fatal[i], &action, NULL);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+void interrupt_hold(void)
+{
+    atomic_store(&held, 1);
+}
+
+void interrupt_release(void)
+{
+    atomic_store(&held, 0);
+    int signal_number = atomic_load(&pending);
+    if (signal_number)
+        end_now(signal_number);
+}
+
+void interrupt_remove(const char *path)
+{
+    atomic_store(&file_named, false);
+    if (!path || strlen(path) >= sizeof file_to_remove)
+        return;
+    strcpy(file_to_remove, path);
+    atomic_store(&file_named, true);
+}
