@@ -1,0 +1,202 @@
+/* The same tokens give the same bytes, whatever the chunk size, the number of threads, the way they
+ * were read (scored, appended, generated) or what was read and taken back in between. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/check.h"
+#include "support/models.h"
+
+static const char *const models[] = {TEST_DATA "/qwen3-q1/model.gguf",
+                                     TEST_DATA "/qwen35-q1/model.gguf",
+                                     TEST_DATA "/qwen35-head256/model.gguf", NULL};
+
+/* Three pages past the sink: boundaries at 8, 136 and 264. */
+enum { N_IDS = 300 };
+
+static void make_ids(int32_t *ids, size_t n, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = (int32_t)(seed >> 8) % 1000;
+    }
+}
+
+static float *all_logits(const char *path, size_t chunk, int n_threads, enum ob_kv_type kv,
+                         const int32_t *ids, size_t n_ids, size_t *n_vocab)
+{
+    struct ob_model_options options = test_exact(chunk, n_threads);
+    options.kv_type = kv;
+    struct ob_model *model = test_open(path, &options);
+    struct ob_session *session = test_session(model);
+    *n_vocab = (size_t)ob_model_get_info(model).n_vocab;
+    float *out = test_logits(session, ids, n_ids, *n_vocab);
+    ob_session_close(session);
+    ob_model_close(model);
+    return out;
+}
+
+static void test_chunks_and_threads(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t chunk;
+        int threads;
+    } ways[] = {{1, 2}, {7, 1}, {7, 2}, {64, 2}, {512, 1}, {512, 2}, {512, 8}};
+    int32_t ids[N_IDS];
+    make_ids(ids, N_IDS, 1);
+    for (int m = 0; models[m]; m++)
+        for (int kv = OB_KV_F16; kv <= OB_KV_F32; kv++) {
+            size_t n_vocab, n;
+            float *expected =
+                all_logits(models[m], 1, 1, (enum ob_kv_type)kv, ids, N_IDS, &n_vocab);
+            for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+                float *got = all_logits(models[m], ways[w].chunk, ways[w].threads,
+                                        (enum ob_kv_type)kv, ids, N_IDS, &n);
+                CHECK(memcmp(got, expected, N_IDS * n_vocab * sizeof *got) == 0,
+                      "%s: chunk %zu, %d threads differ from chunk 1, 1 thread", models[m],
+                      ways[w].chunk, ways[w].threads);
+                free(got);
+            }
+            free(expected);
+        }
+}
+
+/* Logits after ids [n] in a session that never held anything else. */
+static void cold(struct ob_model *model, const int32_t *ids, size_t n, float *out, size_t n_vocab)
+{
+    struct ob_error err = {0};
+    struct ob_session *session = test_session(model);
+    CHECK_OK(ob_session_append(session, ids, n, &err), err);
+    memcpy(out, ob_session_logits(session), n_vocab * sizeof *out);
+    ob_session_close(session);
+}
+
+static void check_session(struct ob_model *model, struct ob_session *session, const int32_t *ids,
+                          size_t n, const char *what)
+{
+    size_t n_vocab = (size_t)ob_model_get_info(model).n_vocab;
+    float *expected = malloc(n_vocab * sizeof *expected);
+    assert_non_null(expected);
+    cold(model, ids, n, expected, n_vocab);
+    assert_int_equal(ob_session_length(session), n);
+    assert_memory_equal(ob_session_ids(session), ids, n * sizeof *ids);
+    CHECK(memcmp(ob_session_logits(session), expected, n_vocab * sizeof *expected) == 0,
+          "%s: logits differ from a cold run of %zu tokens", what, n);
+    free(expected);
+}
+
+static void test_rollback(void **state)
+{
+    (void)state;
+    static const size_t backs[] = {1, 2, 7, 64};
+    int32_t ids[300];
+    make_ids(ids, 300, 2);
+    for (int m = 0; models[m]; m++) {
+        struct ob_error err = {0};
+        struct ob_model_options options = test_exact(64, 2);
+        options.n_sessions = 2;
+        struct ob_model *model = test_open(models[m], &options);
+        struct ob_session *session = test_session(model);
+        CHECK_OK(ob_session_append(session, ids, 300, &err), err);
+        size_t length = 300;
+        for (size_t i = 0; i < 4; i++) {
+            length -= backs[i];
+            CHECK_OK(ob_session_rollback(session, length, &err), err);
+            check_session(model, session, ids, length, "roll-back");
+        }
+        /* Go on from there along another way, token by token. */
+        int32_t other[300];
+        memcpy(other, ids, sizeof other);
+        make_ids(other + length, 300 - length, 3);
+        for (size_t i = length; i < 300; i++)
+            CHECK_OK(ob_session_append(session, other + i, 1, &err), err);
+        check_session(model, session, other, 300, "after roll-back");
+        CHECK_OK(ob_session_rollback(session, 0, &err), err);
+        assert_int_equal(ob_session_length(session), 0);
+        assert_null(ob_session_logits(session));
+        ob_session_close(session);
+        ob_model_close(model);
+    }
+}
+
+static void test_sync(void **state)
+{
+    (void)state;
+    int32_t ids[200], other[200];
+    make_ids(ids, 200, 4);
+    memcpy(other, ids, sizeof other);
+    other[150] = (ids[150] + 1) % 1000;
+    for (int m = 0; models[m]; m++) {
+        struct ob_error err = {0};
+        struct ob_sync_report report;
+        struct ob_model_options options = test_exact(64, 2);
+        options.n_sessions = 2;
+        struct ob_model *model = test_open(models[m], &options);
+        struct ob_session *session = test_session(model);
+        CHECK_OK(ob_session_sync(session, ids, 100, &report, &err), err);
+        assert_int_equal(report.n_read, 100);
+        CHECK_OK(ob_session_sync(session, ids, 200, &report, &err), err);
+        assert_int_equal(report.n_reused, 100);
+        assert_int_equal(report.n_read, 100);
+        CHECK_OK(ob_session_sync(session, ids, 200, &report, &err), err);
+        assert_int_equal(report.n_read, 0);
+        check_session(model, session, ids, 200, "sync");
+        CHECK_OK(ob_session_sync(session, other, 180, &report, &err), err);
+        assert_int_equal(report.n_common, 150);
+        assert_int_equal(report.held[0], ids[150]);
+        assert_int_equal(report.wanted[0], other[150]);
+        assert_int_equal(report.n_reused, m == 0 ? 150 : 0); /* 0: models[m] is recurrent */
+        check_session(model, session, other, 180, "sync to another way");
+        ob_session_close(session);
+        ob_model_close(model);
+    }
+}
+
+static int cancel_later(void *context, size_t done, size_t total)
+{
+    (void)total;
+    return done >= *(size_t *)context;
+}
+
+static void test_cancel_and_limits(void **state)
+{
+    (void)state;
+    struct ob_error err = {0};
+    int32_t ids[300];
+    make_ids(ids, 300, 5);
+    struct ob_model_options options = test_exact(64, 2);
+    options.n_ctx = 256;
+    options.n_sessions = 2;
+    struct ob_model *model = test_open(models[1], &options);
+    struct ob_session *session = test_session(model);
+    size_t limit = 100;
+    ob_session_on_progress(session, cancel_later, &limit);
+    assert_int_equal(ob_session_append(session, ids, 200, &err), OB_CANCELLED);
+    ob_session_on_progress(session, NULL, NULL);
+    check_session(model, session, ids, 128, "a cancelled read");
+    assert_int_equal(ob_session_append(session, ids, 129, &err), OB_CONTEXT_FULL);
+    check_session(model, session, ids, 128, "a refused read");
+    CHECK_OK(ob_session_append(session, ids + 128, 128, &err), err);
+    check_session(model, session, ids, 256, "a full session");
+    assert_int_equal(ob_session_append(session, ids, 1, &err), OB_CONTEXT_FULL);
+    int32_t bad = ob_model_get_info(model).n_vocab;
+    CHECK_OK(ob_session_rollback(session, 10, &err), err);
+    assert_int_equal(ob_session_append(session, &bad, 1, &err), OB_INVALID_ARGUMENT);
+    bad = -1;
+    assert_int_equal(ob_session_append(session, &bad, 1, &err), OB_INVALID_ARGUMENT);
+    check_session(model, session, ids, 10, "after bad ids");
+    ob_session_close(session);
+    ob_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chunks_and_threads),
+        cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_cancel_and_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
