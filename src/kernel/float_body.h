@@ -323,7 +323,7 @@ static inline float group_max(const float *v, float *poison)
 
 static void quantise_group(int8_t *codes, float *scale, const float *v)
 {
-    enum { CANDIDATES = 8 };
+    enum { CANDIDATES = 4 };
     const float shift = 12582912.0f;
     float poison, max = group_max(v, &poison), best = 127.0f;
     if (!(max > 0.0f) || poison != 0.0f) { /* all zero, or nothing sensible can be said */
@@ -333,7 +333,7 @@ static void quantise_group(int8_t *codes, float *scale, const float *v)
     }
     float least = INFINITY;
     for (int c = 0; c < CANDIDATES; c++) {
-        float top = 127.0f - 0.5f * (float)c;
+        float top = 127.0f - (float)c;
         float error = rounding_error(v, top / max, max / top);
         if (error < least) {
             least = error;

@@ -197,8 +197,8 @@ struct ob_kernels {
                       size_t last);
 
     /* Round columns [first, first + n) of row `row`: fills codes, scales and sums of x from values
-     * [n]; first and n are multiples of OB_ACT_GROUP. Of 8 scales, from max|x| / 127 up by steps of
-     * 0.4%, the one with the least squared error is taken. A NaN or infinity makes the scale
+     * [n]; first and n are multiples of OB_ACT_GROUP. Of 4 scales, max|x| / 127, / 126, / 125 and
+     * / 124, the one with the least squared error is taken. A NaN or infinity makes the scale
      * NaN or infinite. EXACT. */
     void (*quantise)(struct ob_codes *x, size_t row, size_t first, const float *values, size_t n);
 

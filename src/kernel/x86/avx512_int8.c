@@ -272,19 +272,22 @@ INLINE void pack_row_block(const struct packing f, uint8_t *block, int r, const 
     memcpy(block + code_bytes(f) + 2 * r, file, 2);
 }
 
-/* Q1_0's own way: 32 columns of 16 rows at a time are 8 steps of 64 bits, of which a row gives 4
- * bits each. */
+/* Q1_0's own way: of 16 rows, 32 columns at a time, which are 8 steps of 64 bits. A step is 4 bits
+ * of each row: cut out per row, narrowed to bytes, and put together in pairs. */
 static void pack_q1_block(uint8_t *block, const uint8_t *const rows[TILE])
 {
+    const __m128i pair = _mm_set1_epi16(0x1001); /* even byte + 16 * odd byte */
     for (int word = 0; word < 4; word++) {
-        uint64_t steps[8] = {0};
-        for (int r = 0; r < TILE; r++) {
-            uint32_t bits;
-            memcpy(&bits, rows[r] + 2 + 4 * word, sizeof bits);
-            for (int s = 0; s < 8; s++)
-                steps[s] |= (uint64_t)(bits >> 4 * s & 15) << 4 * r;
+        uint32_t bits[TILE];
+        for (int r = 0; r < TILE; r++)
+            memcpy(&bits[r], rows[r] + 2 + 4 * word, sizeof bits[r]);
+        __m512i all = _mm512_loadu_si512(bits);
+        for (int s = 0; s < 8; s++) {
+            __m128i nibbles = _mm512_cvtepi32_epi8(_mm512_and_si512(all, _mm512_set1_epi32(15)));
+            __m128i bytes = _mm_maddubs_epi16(nibbles, pair);
+            _mm_storel_epi64((void *)(block + word * 64 + s * 8), _mm_packus_epi16(bytes, bytes));
+            all = _mm512_srli_epi32(all, 4);
         }
-        memcpy(block + word * 64, steps, sizeof steps);
     }
     for (int r = 0; r < TILE; r++)
         memcpy(block + 256 + 2 * r, rows[r], 2);
