@@ -225,6 +225,104 @@ ob_status ob_session_score(struct ob_session *session, const int32_t *ids, size_
 typedef int (*ob_progress_fn)(void *context, size_t done, size_t total);
 void ob_session_on_progress(struct ob_session *session, ob_progress_fn fn, void *context);
 
+/* -------------------------------------------------------------------------------- generation */
+
+/* Added to the logit of one id: finite, or -INFINITY so that it is never chosen. */
+struct ob_logit_bias {
+    int32_t id;
+    float bias;
+};
+
+enum { OB_MAX_TOP_LOGPROBS = 128 };
+
+/* Zero is the default of every field and means greedy without any control. The order of the chain
+ * is the order of the fields' groups from `bias` to `top_p`, whatever is switched on. */
+struct ob_sampling {
+    const struct ob_logit_bias *bias; /* [n_bias], copied; several of one id add up */
+    size_t n_bias;
+
+    /* Over the last penalty_window tokens before the one to choose; 0: all of them. */
+    size_t penalty_window;
+    float repeat_penalty; /* > 0; 0 or 1: off. Prompt and reply: logit / r if positive, else * r */
+    float presence_penalty;  /* reply only: logit - p for an id that occurs */
+    float frequency_penalty; /* reply only: logit - f * occurrences */
+
+    /* DRY: the id that would lengthen a repeat of L tokens, L >= dry_allowed, costs
+     * dry_multiplier * dry_base^(L + 1 - dry_allowed). */
+    float dry_multiplier; /* >= 0; 0: off */
+    float dry_base;       /* >= 1; 0: 1.75 */
+    int dry_allowed;      /* >= 1; 0: 6. Repeats up to this length, the id included, are free */
+    int dry_window;       /* tokens looked at, from the end; 0: 256 */
+    bool dry_prompt;      /* also punish what repeats the prompt alone */
+    float period_penalty; /* >= 0; 0: off, 1.5 is usual: the cost of going on with a cycle of 2..16
+                             tokens that was just said twice; sees what DRY sees */
+
+    float temperature; /* >= 0; 0: greedy, the largest logit, the lowest id among equals */
+    int top_k;         /* >= 1: the k largest logits; 0: off. Of equal ones the lower ids */
+    float min_p;       /* 0..1: keep logit >= largest + ln(min_p), after the temperature; 0: off */
+    float top_p; /* (0, 1]: the fewest largest that reach this share of what is left; 0, 1: off */
+
+    uint64_t seed;    /* every value is one */
+    bool logprobs;    /* report the log-probability of the id that was chosen */
+    int top_logprobs; /* and of this many most probable ids, at most OB_MAX_TOP_LOGPROBS */
+};
+
+struct ob_token_logprob {
+    int32_t id;
+    double
+        logprob; /* natural logarithm, <= 0: the model's own, at temperature 1, before the chain */
+};
+
+struct ob_string {
+    const char *ptr;
+    size_t n_bytes;
+};
+
+struct ob_generate_options {
+    struct ob_sampling sampling;
+    size_t max_tokens;            /* 0: until the answer ends or the session is full */
+    const struct ob_string *stop; /* [n_stop] the answer ends before the first of them */
+    size_t n_stop;
+    bool ignore_eos; /* tokens that end an answer are text like any other */
+    size_t n_prompt; /* tokens of the session that count as given, not generated, for
+                                     the penalties; 0: all that it holds now */
+};
+
+/* One generated token. Pointers are valid during the call only. */
+struct ob_delta {
+    int32_t id;
+    const char
+        *text; /* [n_bytes] whole characters that can be shown now; may be empty, and may hold
+                         text of earlier tokens that was held back */
+    size_t n_bytes;
+    double logprob;                     /* of id, if asked for */
+    const struct ob_token_logprob *top; /* [n_top] most probable first, if asked for */
+    size_t n_top;
+};
+
+/* Return 0 to go on, anything else to stop after this token. */
+typedef int (*ob_delta_fn)(void *context, const struct ob_delta *delta);
+
+enum ob_finish {
+    OB_FINISH_STOP,        /* the model ended its answer; the end token is the last delta */
+    OB_FINISH_STOP_STRING, /* a stop string came; it is not part of the text */
+    OB_FINISH_LENGTH,      /* max_tokens, or the session is full */
+    OB_FINISH_CANCELLED,   /* the callback said so */
+};
+
+struct ob_generated {
+    enum ob_finish finish;
+    size_t n_tokens; /* deltas delivered; the last one is not read into the session */
+};
+
+/* Go on from what the session holds (at least one token), one delta per token. The last token, an
+ * end token or not, is reported and left unread, so the session stays a prefix of any continuation.
+ * Same seed and same tokens give the same ids, whatever chunks, threads or roll-backs came before.
+ * OB_INVALID_ARGUMENT for the options; afterwards the session holds what was read. */
+ob_status ob_generate(struct ob_session *session, const struct ob_generate_options *options,
+                      ob_delta_fn fn, void *context, struct ob_generated *result,
+                      struct ob_error *err);
+
 #ifdef __cplusplus
 }
 #endif
