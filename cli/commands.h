@@ -4,6 +4,7 @@
 
 #include "options.h"
 
+extern const struct command run_command;
 extern const struct command info_command;
 extern const struct command tokenize_command;
 extern const struct command detokenize_command;

@@ -8,21 +8,22 @@
 #include "base/memory.h"
 #include "report.h"
 
-int input_no_model(void)
-{
-    return report(EXIT_USAGE,
-                  "no model: pass -m FILE (models/onebit-demo.gguf comes with the sources)");
-}
+/* The demo model, from demo_model.S. */
+extern const unsigned char onebit_demo_model[], onebit_demo_model_end[];
 
 static int open_model(const char *path, const struct ob_model_options *wanted,
                       struct ob_model **model)
 {
+    static const char built_in[] = "the built-in model";
     struct ob_error err;
-    if (!path)
-        return input_no_model();
-    ob_status status = ob_model_open(path, wanted, model, &err);
+    size_t n_bytes = (size_t)(onebit_demo_model_end - onebit_demo_model);
+    ob_status status =
+        path ? ob_model_open(path, wanted, model, &err)
+             : ob_model_open_memory(built_in, onebit_demo_model, n_bytes, wanted, model, &err);
+    const char *name = path ? path : built_in;
     /* Messages about a file start with its name; the others are about what was asked for. */
-    if (status == OB_UNSUPPORTED && strncmp(err.message, path, strlen(path)) != 0)
+    if ((status == OB_UNSUPPORTED || status == OB_INVALID_ARGUMENT) &&
+        strncmp(err.message, name, strlen(name)) != 0)
         return report(EXIT_USAGE, "%s", err.message);
     return report_open(status, &err);
 }

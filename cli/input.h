@@ -6,10 +6,7 @@
 #include "base/text_buffer.h"
 #include "options.h"
 
-/* The complaint that -m is missing. */
-int input_no_model(void);
-
-/* Open common->model with `wanted`. */
+/* Open common->model, or the built-in one where none is named, with `wanted`. */
 int input_open_model(const struct common_options *common, const struct ob_model_options *wanted,
                      struct ob_model **model);
 /* Open it for its vocabulary only: no weight is read, and options that steer computing do not count. */

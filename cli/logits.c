@@ -180,8 +180,6 @@ static int logits_run(int argc, char **argv)
     if (!own.tokens || !own.output)
         return report(EXIT_USAGE, "%s is missing; see 'onebit logits --help'",
                       own.tokens ? "-o OUT.safetensors" : "--tokens FILE");
-    if (!common.model)
-        return input_no_model();
     code = tokens_read(own.tokens, &tokens);
     if (code != EXIT_DONE)
         return code;

@@ -8,7 +8,7 @@
 #include "report.h"
 
 static const struct command *const commands[] = {
-    &info_command, &tokenize_command, &detokenize_command, &logits_command, &ppl_command,
+    &run_command, &info_command, &tokenize_command, &detokenize_command, &logits_command, &ppl_command,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

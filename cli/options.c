@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,8 @@
 #define COMMON(field) offsetof(struct common_options, field)
 
 static const struct option common_table[] = {
-    {'m', "model", OPTION_TEXT, COMMON(model), "FILE", "the model, a GGUF file"},
+    {'m', "model", OPTION_TEXT, COMMON(model), "FILE",
+     "the model, a GGUF file (default: the built-in demo model)"},
     {'t', "threads", OPTION_COUNT, COMMON(threads), "N", "threads (default: physical cores)"},
     {0, "backend", OPTION_CHOICE, COMMON(backend), "auto|cpu|cuda|webgpu", "where to compute"},
     {0, "act", OPTION_CHOICE, COMMON(act), "int8|f32", "activations in matrix products"},
@@ -124,6 +127,28 @@ static int find_choice(const char *choices, const char *text)
     return 0;
 }
 
+/* A decimal number, in any locale: nothing here calls setlocale. */
+static int store_number(const struct parser *p, const char *word, const char *value, char *field)
+{
+    char *end;
+    struct option_number number = {strtod(value, &end), true};
+    if (!*value || *end || isspace((unsigned char)*value) || !isfinite(number.value))
+        return usage_error(p->command, word, value, "a number is needed");
+    memcpy(field, &number, sizeof number);
+    return EXIT_DONE;
+}
+
+static int store_item(const struct parser *p, const char *word, const char *value, char *field)
+{
+    struct option_list list;
+    memcpy(&list, field, sizeof list);
+    if (list.count == OPTION_LIST_MOST)
+        return usage_error(p->command, word, value, "too many of them");
+    list.items[list.count++] = value;
+    memcpy(field, &list, sizeof list);
+    return EXIT_DONE;
+}
+
 /* Store `value` (NULL for a flag) into the field of `option`. */
 static int store(const struct parser *p, const struct option *option, void *fields,
                  const char *value)
@@ -151,6 +176,10 @@ static int store(const struct parser *p, const struct option *option, void *fiel
             return usage_error(p->command, word, value, "a whole number is needed");
         memcpy(field, &number, sizeof number);
         return EXIT_DONE;
+    case OPTION_NUMBER:
+        return store_number(p, word, value, field);
+    case OPTION_LIST:
+        return store_item(p, word, value, field);
     case OPTION_CHOICE:
         break;
     }

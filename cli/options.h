@@ -13,7 +13,21 @@ enum option_kind {
     OPTION_TEXT,   /* const char * */
     OPTION_COUNT,  /* size_t, 1 or more; 0 means not given */
     OPTION_SEED,   /* uint64_t */
+    OPTION_NUMBER, /* struct option_number */
+    OPTION_LIST,   /* struct option_list; may be given several times */
     OPTION_CHOICE, /* int: 1 + the index into `choices`; 0 means not given */
+};
+
+struct option_number {
+    double value;
+    bool given;
+};
+
+enum { OPTION_LIST_MOST = 64 };
+
+struct option_list {
+    const char *items[OPTION_LIST_MOST];
+    int count;
 };
 
 struct option {

@@ -1,0 +1,193 @@
+/* Generation: sample, show, read, again.
+ *
+ * The token that ends an answer is reported and not read: a session then holds a prefix of whatever
+ * is said next, so a later sync loses nothing, and the last token costs no step. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "run/session.h"
+#include "sample/sampler.h"
+#include "sample/stop.h"
+#include "text/utf8.h"
+
+struct generation {
+    struct ob_session *session;
+    const struct ob_generate_options *options;
+    struct ob_sampler *sampler;
+    struct ob_stop *stop;
+    struct ob_utf8_stream utf8;
+    char *characters; /* what one token adds in whole characters */
+    char *safe;       /* what of it can be shown: no part of a stop string */
+    ob_delta_fn fn;
+    void *context;
+    size_t n_prompt;
+    struct ob_generated result;
+};
+
+static size_t longest_token(const struct ob_model *m)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < ob_tokenizer_n_tokens(m->tokenizer); i++) {
+        size_t n = ob_tokenizer_bytes(m->tokenizer, (int32_t)i).len;
+        longest = n > longest ? n : longest;
+    }
+    return longest;
+}
+
+static bool ends_generation(const struct ob_model *m, int32_t id)
+{
+    for (int i = 0; i < m->vocab.n_eog_ids; i++)
+        if (m->vocab.eog_ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Rows of the vocabulary that stand for no text and end nothing: they must never be chosen. */
+static ob_status find_padding(const struct ob_model *m, int32_t **ids, size_t *n,
+                              struct ob_error *err)
+{
+    *n = 0;
+    *ids = ob_calloc((size_t)m->config.n_vocab, sizeof **ids);
+    if (!*ids)
+        return ob_fail_memory(err, (size_t)m->config.n_vocab * sizeof **ids, "the padding ids");
+    for (int32_t id = 0; id < m->config.n_vocab; id++)
+        if (ob_tokenizer_bytes(m->tokenizer, id).len == 0 && !ends_generation(m, id))
+            (*ids)[(*n)++] = id;
+    return OB_OK;
+}
+
+static ob_status make_sampler(struct generation *g, struct ob_error *err)
+{
+    struct ob_model *m = g->session->model;
+    int32_t *padding;
+    size_t n_padding;
+    OB_TRY(find_padding(m, &padding, &n_padding, err));
+    ob_status status = ob_sampler_create(&g->options->sampling, (size_t)m->config.n_vocab, padding,
+                                         n_padding, &g->sampler, err);
+    free(padding);
+    return status;
+}
+
+static ob_status make_stop(struct generation *g, struct ob_error *err)
+{
+    size_t n = g->options->n_stop;
+    struct ob_str *strings = ob_calloc(n, sizeof *strings);
+    if (!strings)
+        return ob_fail_memory(err, n * sizeof *strings, "the stop strings");
+    for (size_t i = 0; i < n; i++)
+        strings[i] = (struct ob_str){g->options->stop[i].ptr, g->options->stop[i].n_bytes};
+    ob_status status = ob_stop_create(strings, n, &g->stop, err);
+    free(strings);
+    return status;
+}
+
+static ob_status prepare(struct generation *g, struct ob_error *err)
+{
+    OB_TRY(make_sampler(g, err));
+    OB_TRY(make_stop(g, err));
+    size_t bytes = 3 * (longest_token(g->session->model) + 3);
+    g->characters = ob_calloc(bytes, 1);
+    g->safe = ob_calloc(bytes + ob_stop_max_held(g->stop), 1);
+    return g->characters && g->safe ? OB_OK : ob_fail_memory(err, 2 * bytes, "a token's text");
+}
+
+/* Hand one token to the caller with the text that is safe to show. False: the caller wants to stop. */
+static bool deliver(struct generation *g, const struct ob_sampled *sampled, size_t n_bytes)
+{
+    struct ob_delta delta = {
+        .id = sampled->id,
+        .text = g->safe,
+        .n_bytes = n_bytes,
+        .logprob = sampled->logprob,
+        .top = sampled->top,
+        .n_top = sampled->n_top,
+    };
+    return g->fn(g->context, &delta) == 0;
+}
+
+/* Text still held back, at the end of an answer that no stop string cut: into g->safe. */
+static size_t flush(struct generation *g)
+{
+    size_t n = ob_utf8_stream_finish(&g->utf8, g->characters, 3);
+    struct ob_stop_result r = ob_stop_feed(g->stop, g->characters, n, g->safe);
+    return r.n_out + ob_stop_finish(g->stop, g->safe + r.n_out);
+}
+
+/* Take one sampled token. True when the answer is over. */
+static bool take(struct generation *g, const struct ob_sampled *sampled)
+{
+    const struct ob_model *m = g->session->model;
+    g->result.n_tokens++;
+    if (ends_generation(m, sampled->id) && !g->options->ignore_eos) {
+        g->result.finish = OB_FINISH_STOP;
+        deliver(g, sampled, flush(g));
+        return true;
+    }
+    struct ob_str bytes = ob_tokenizer_bytes(m->tokenizer, sampled->id);
+    size_t n =
+        ob_utf8_stream_bytes(&g->utf8, bytes.ptr, bytes.len, g->characters, 3 * (bytes.len + 3));
+    struct ob_stop_result r = ob_stop_feed(g->stop, g->characters, n, g->safe);
+    const struct ob_session *s = g->session;
+    bool full = s->length == s->n_ctx; /* no room to read it: the answer ends here, truthfully */
+    bool last = r.matched || full || g->result.n_tokens == g->options->max_tokens;
+    g->result.finish = r.matched ? OB_FINISH_STOP_STRING : OB_FINISH_LENGTH;
+    n = r.n_out;
+    if (last && !r.matched) { /* what flush would show comes with the last token */
+        size_t tail = ob_utf8_stream_finish(&g->utf8, g->characters, 3);
+        n += ob_stop_feed(g->stop, g->characters, tail, g->safe + n).n_out;
+        n += ob_stop_finish(g->stop, g->safe + n);
+    }
+    if (!deliver(g, sampled, n)) {
+        g->result.finish = OB_FINISH_CANCELLED;
+        return true;
+    }
+    return last;
+}
+
+static ob_status loop(struct generation *g, struct ob_error *err)
+{
+    struct ob_session *s = g->session;
+    for (;;) {
+        struct ob_sample_input input = {
+            .logits = s->logits,
+            .position = s->length,
+            .history = {.ids = s->ids, .n = s->length, .n_prompt = g->n_prompt},
+        };
+        struct ob_sampled sampled;
+        OB_TRY(ob_sampler_sample(g->sampler, &input, &sampled, err));
+        if (take(g, &sampled))
+            return OB_OK;
+        OB_TRY(ob_session_append(s, &sampled.id, 1, err));
+    }
+}
+
+ob_status ob_generate(struct ob_session *session, const struct ob_generate_options *options,
+                      ob_delta_fn fn, void *context, struct ob_generated *result,
+                      struct ob_error *err)
+{
+    if (session->length == 0)
+        return ob_fail(err, OB_INVALID_ARGUMENT,
+                       "nothing to go on from: the session holds no token");
+    struct generation g = {
+        .session = session,
+        .options = options,
+        .fn = fn,
+        .context = context,
+        .n_prompt = session->length,
+    };
+    if (options->n_prompt > 0 && options->n_prompt < g.n_prompt)
+        g.n_prompt = options->n_prompt;
+    ob_progress_fn progress = session->progress; /* single tokens are no progress to report */
+    session->progress = NULL;
+    ob_status status = prepare(&g, err);
+    if (status == OB_OK)
+        status = loop(&g, err);
+    session->progress = progress;
+    ob_sampler_destroy(g.sampler);
+    ob_stop_destroy(g.stop);
+    free(g.characters);
+    free(g.safe);
+    if (status == OB_OK)
+        *result = g.result;
+    return status;
+}
