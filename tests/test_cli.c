@@ -246,10 +246,6 @@ static void test_wrong_usage(void **state)
         {"whole number", "info", "x.gguf", "--seed", "1.5"},
         {"one of int8|f32", "info", "x.gguf", "--act", "f16"},
         {"one of f16|f32|q8|q4", "info", "x.gguf", "--kv="},
-        {"no model", "info"},
-        {"no model", "tokenize", "hello"},
-        {"no model", "ppl", "--tokens", "x.u16"},
-        {"no model", "logits", "--tokens", "x.u16", "-o", "y"},
         {"one model", "info", "a.gguf", "b.gguf"},
         {"one model", "info", "a.gguf", "-m", "b.gguf"},
         {"in quotes", "tokenize", "-m", DEMO, "Hello", "world"},
@@ -271,6 +267,23 @@ static void test_wrong_usage(void **state)
         expect_failure(2, a[0]);
     }
     assert_int_equal(count_files(), 0);
+}
+
+/* Without -m it is the built-in model, which is the one in models/. */
+static void test_default_model(void **state)
+{
+    (void)state;
+    static char from_file[1 << 14];
+    RUN("info", DEMO, "--json");
+    expect_success();
+    assert_true(n_out < sizeof from_file);
+    memcpy(from_file, out, n_out + 1);
+    RUN("info", "--json");
+    expect_success();
+    assert_string_equal(out, from_file);
+    RUN("tokenize", "The city");
+    expect_success();
+    assert_string_equal(out, "437 1137\n");
 }
 
 /* What the library cannot do yet is asked for wrongly; it is not the model file's fault. */
@@ -823,6 +836,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help_and_version),
         cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_default_model),
         cmocka_unit_test(test_unsupported_requests),
         cmocka_unit_test(test_common_options_are_taken_everywhere),
         cmocka_unit_test(test_bad_models),
