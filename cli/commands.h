@@ -10,5 +10,6 @@ extern const struct command tokenize_command;
 extern const struct command detokenize_command;
 extern const struct command logits_command;
 extern const struct command ppl_command;
+extern const struct command check_command;
 
 #endif

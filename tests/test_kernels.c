@@ -38,7 +38,7 @@ static float ordered_dot(const float *a, const float *b, size_t n)
 static void test_dot(void **state)
 {
     (void)state;
-    float a[600], b[600];
+    float a[600] = {0}, b[600] = {0};
     for (size_t n = 0; n <= 600; n = n < 70 ? n + 1 : n + 53) {
         rng_fill(&rng, a, n);
         rng_fill(&rng, b, n);
