@@ -16,7 +16,7 @@ all: deps
 	@cmake --build --preset release
 
 run: all
-	build/onebit info models/onebit-demo.gguf
+	build/onebit run -p "The city of London is" -n 40
 
 test:
 	scripts/test.sh
