@@ -36,6 +36,10 @@ struct ob_memory_use {
     size_t pool_bytes;         /* address space of the page pool */
 };
 
+struct ob_machine_speed {
+    double bytes_per_second, macs_per_second; /* 0 where there is nothing to measure */
+};
+
 struct ob_backend {
     const char *name;
 
@@ -70,6 +74,10 @@ struct ob_backend {
                       float *out, struct ob_error *err);
 
     struct ob_memory_use (*memory)(const struct ob_engine *engine);
+
+    /* Measure what the machine could do: bytes per second of reading `memory` [n_bytes] once with the
+     * whole team, and int8 multiply-adds per second. About a tenth of a second. */
+    struct ob_machine_speed (*probe)(struct ob_engine *engine, const void *memory, size_t n_bytes);
 };
 
 /* "cpu", "null", or NULL/"auto": the best one here. OB_INVALID_ARGUMENT for a name that is none,

@@ -236,4 +236,5 @@ const struct ob_backend ob_backend_cpu = {
     .run = run_batch,
     .read = read_value,
     .memory = memory,
+    .probe = cpu_probe,
 };

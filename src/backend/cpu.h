@@ -42,6 +42,8 @@ struct cpu_call {
     size_t n_rows;                      /* rows of the step's domain */
 };
 
+struct ob_machine_speed cpu_probe(struct ob_engine *engine, const void *memory, size_t n_bytes);
+
 /* Give every int8 product its packed weights. Each matrix is packed once, by the whole team, and the
  * mapped file's pages are let go of as they have been read. OB_NO_MEMORY. */
 ob_status cpu_pack_weights(struct cpu_engine *engine, bool mapped, struct ob_error *err);

@@ -83,6 +83,14 @@ static struct ob_memory_use memory(const struct ob_engine *engine)
     return (struct ob_memory_use){0};
 }
 
+static struct ob_machine_speed probe(struct ob_engine *engine, const void *bytes, size_t n_bytes)
+{
+    (void)engine;
+    (void)bytes;
+    (void)n_bytes;
+    return (struct ob_machine_speed){0, 0};
+}
+
 const struct ob_backend ob_backend_null = {
     .name = "null",
     .open = open_engine,
@@ -94,4 +102,5 @@ const struct ob_backend ob_backend_null = {
     .run = run,
     .read = read_value,
     .memory = memory,
+    .probe = probe,
 };

@@ -346,26 +346,35 @@ static void quantise_group(int8_t *codes, float *scale, const float *v)
         codes[i] = (int8_t)(uint8_t)ob_float_bits(v[i] * inverse + shift);
 }
 
+/* Store one group of one row of a panel; `at` may be a row past the last one. */
+static inline void store_group(struct ob_codes *x, const struct ob_panel *p, size_t at,
+                               size_t column, const int8_t codes[OB_ACT_GROUP], float scale)
+{
+    int8_t *to = x->codes + p->first * x->n_cols + column * p->height + at * 4;
+    for (size_t i = 0; i < OB_ACT_GROUP; i += 4)
+        memcpy(to + i * p->height, codes + i, 4);
+    x->scales[p->first * (x->n_cols / OB_ACT_GROUP) + column / OB_ACT_GROUP * p->height + at] =
+        scale;
+    int32_t *sums = x->sums + p->first * (x->n_cols / OB_SUM_GROUP) + at;
+    for (size_t i = 0; i < OB_ACT_GROUP; i += OB_SUM_GROUP) {
+        int32_t sum = 0;
+        for (size_t j = 0; j < OB_SUM_GROUP; j++)
+            sum += codes[i + j];
+        sums[(column + i) / OB_SUM_GROUP * p->height] = sum;
+    }
+}
+
 static void quantise(struct ob_codes *x, size_t row, size_t first, const float *values, size_t n)
 {
+    static const int8_t zeros[OB_ACT_GROUP] = {0};
     struct ob_panel p = ob_panel_of(x, row);
     for (size_t g = 0; g < n; g += OB_ACT_GROUP) {
         int8_t codes[OB_ACT_GROUP];
         float scale;
         quantise_group(codes, &scale, values + g);
-        size_t column = first + g;
-        int8_t *to = x->codes + p.first * x->n_cols + (column * p.height) + p.at * 4;
-        for (size_t i = 0; i < OB_ACT_GROUP; i += 4)
-            memcpy(to + i * p.height, codes + i, 4);
-        x->scales[p.first * (x->n_cols / OB_ACT_GROUP) + column / OB_ACT_GROUP * p.height + p.at] =
-            scale;
-        int32_t *sums = x->sums + p.first * (x->n_cols / OB_SUM_GROUP) + p.at;
-        for (size_t i = 0; i < OB_ACT_GROUP; i += OB_SUM_GROUP) {
-            int32_t sum = 0;
-            for (size_t j = 0; j < OB_SUM_GROUP; j++)
-                sum += codes[i + j];
-            sums[(column + i) / OB_SUM_GROUP * p.height] = sum;
-        }
+        store_group(x, &p, p.at, first + g, codes, scale);
+        for (size_t pad = p.at + 1; row + 1 == x->n_rows && pad < p.height; pad++)
+            store_group(x, &p, pad, first + g, zeros, 0.0f);
     }
 }
 

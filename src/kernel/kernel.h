@@ -72,8 +72,8 @@ enum {
 /* Rows of int8 activations, in panels of OB_PANEL_ROWS rows of which the last may be lower. Within a
  * panel of height h everything is interleaved by row, so that a product reads it straight through:
  * codes [n_cols / 4][h][4], scales [n_cols / 64][h], sums [n_cols / 32][h]. The height of a panel is
- * rounded up to one that products have code for (ob_panel_height); rows past n_rows are never
- * stored to, only read: what they hold does not matter. */
+ * rounded up to one that products have code for (ob_panel_height); the rows past n_rows are zeros,
+ * which `quantise` stores along with the last row. */
 struct ob_codes {
     int8_t *codes;
     float *scales;
@@ -134,6 +134,10 @@ struct ob_product {
 
 struct ob_kernels {
     const char *name; /* "ref" */
+
+    /* Int8 multiply-adds on registers, as fast as the level can: does n_rounds of them and returns
+     * how many that were. What a product's speed is measured against. */
+    uint64_t (*probe_macs)(size_t n_rounds);
 
     /* sum of a[i] * b[i], i < n, in the order above. EXACT. */
     float (*dot_f32)(const float *a, const float *b, size_t n);
@@ -229,6 +233,9 @@ ob_status ob_kernels_get(const char *name, uint32_t cpu, struct ob_kernels *tabl
 /* Name of level i in ascending order, NULL past the last this build has. */
 const char *ob_kernels_level(size_t i);
 
+uint64_t ob_probe_macs_avx2(size_t n_rounds);
+uint64_t ob_probe_macs_avx512(size_t n_rounds);
+
 /* Part p of the 128-column units of a row: ends before unit (p + 1) * n / 8. */
 static inline size_t ob_part_end(size_t part, size_t n_units)
 {
@@ -238,6 +245,7 @@ static inline size_t ob_part_end(size_t part, size_t n_units)
 /* Installers: the reference fills every entry, the others replace what they do faster. */
 void ob_kernels_install_ref(struct ob_kernels *table);
 void ob_kernels_install_avx2(struct ob_kernels *table);
+void ob_kernels_install_avx2_int8(struct ob_kernels *table);
 void ob_kernels_install_avx512(struct ob_kernels *table);
 void ob_kernels_install_avx512_int8(struct ob_kernels *table);
 

@@ -75,9 +75,23 @@ static void multiply(float *y, size_t y_stride, const struct ob_codes *x, const 
             multiply_panel(y, y_stride, x, r, w, o);
 }
 
+static uint64_t probe_macs(size_t n_rounds)
+{
+    enum { N = 256 };
+    static const int8_t a[N] = {1, 2, 3}, b[N] = {3, 2, 1};
+    volatile int32_t kept = 0; /* or nothing would be computed */
+    for (size_t r = 0; r < n_rounds; r++) {
+        int32_t sum = kept;
+        for (size_t i = 0; i < N; i++)
+            sum += a[i] * b[i];
+        kept = sum & 0xff;
+    }
+    return (uint64_t)n_rounds * N;
+}
+
 void ob_kernels_install_ref(struct ob_kernels *table)
 {
-    *table = (struct ob_kernels){.name = "ref"};
+    *table = (struct ob_kernels){.name = "ref", .probe_macs = probe_macs};
     install_float(table);
     for (int f = 0; f < OB_N_FORMATS; f++)
         if (ob_format_get((enum ob_format_id)f)->integers)

@@ -72,9 +72,10 @@ static size_t lower_bound(const struct ob_added *added, size_t low, size_t high,
     return low;
 }
 
-/* The longest token that text [n] starts with; NULL if none does. */
+/* The longest token that text [n] starts with, CONTROL tokens of at most n_control bytes; NULL if
+ * none does. */
 static const struct ob_added_token *longest_at(const struct ob_added *added, const char *text,
-                                               size_t n, bool control)
+                                               size_t n, size_t n_control)
 {
     const struct ob_added_token *best = NULL;
     size_t low = 0, high = added->n_tokens;
@@ -86,7 +87,7 @@ static const struct ob_added_token *longest_at(const struct ob_added *added, con
             break;
         const struct ob_added_token *token = &added->tokens[low];
         if (token->text.len == depth + 1) {
-            if (control || !token->control)
+            if (!token->control || depth < n_control)
                 best = token;
             low++; /* the rest are longer, as lower_bound wants */
         }
@@ -94,13 +95,26 @@ static const struct ob_added_token *longest_at(const struct ob_added *added, con
     return best;
 }
 
-int32_t ob_added_find(const struct ob_added *added, const char *text, size_t n, bool control,
+/* Bytes from `at` on that are not data. */
+static size_t control_reach(struct ob_added_text *text, size_t at)
+{
+    while (text->end <= at && text->next < text->n_spans) {
+        text->is_data = text->spans[text->next].is_data;
+        /* Neighbours of the same origin are one run. */
+        while (text->next < text->n_spans && text->spans[text->next].is_data == text->is_data)
+            text->end += text->spans[text->next++].n_bytes;
+    }
+    return text->is_data ? 0 : text->end - at;
+}
+
+int32_t ob_added_find(const struct ob_added *added, struct ob_added_text *text, size_t at,
                       size_t *start, size_t *length)
 {
-    for (size_t at = 0; at < n; at++) {
-        if (!added->starts[(unsigned char)text[at]])
+    for (; at < text->n; at++) {
+        if (!added->starts[(unsigned char)text->text[at]])
             continue;
-        const struct ob_added_token *token = longest_at(added, text + at, n - at, control);
+        const struct ob_added_token *token =
+            longest_at(added, text->text + at, text->n - at, control_reach(text, at));
         if (!token)
             continue;
         *start = at;

@@ -2,6 +2,7 @@
 #ifndef OB_TEXT_ADDED_H
 #define OB_TEXT_ADDED_H
 
+#include "text/span.h"
 #include "text/tokenizer.h"
 
 struct ob_added_token {
@@ -23,10 +24,21 @@ struct ob_added {
 ob_status ob_added_init(struct ob_added *added, const struct ob_vocab *vocab, struct ob_error *err);
 void ob_added_free(struct ob_added *added);
 
-/* The first match in text [n], the longest of those that start there; CONTROL tokens are looked
- * for only with `control`. Returns its id, *start and *length, or -1. Time is O(n * length of the
- * longest token * log n_tokens) at worst and about a byte per cycle in ordinary text. */
-int32_t ob_added_find(const struct ob_added *added, const char *text, size_t n, bool control,
+/* A text and where in it control tokens are looked for: only where all their bytes are in spans that
+ * are not data. The lengths of the spans add up to n. Fill the first four fields, zero the rest. */
+struct ob_added_text {
+    const char *text;
+    size_t n;
+    const struct ob_span *spans; /* [n_spans] */
+    size_t n_spans;
+    size_t next, end; /* working state: the next span, and where the run at hand ends */
+    bool is_data;
+};
+
+/* The first match at or after byte `at`, the longest of those that start there. `at` never goes
+ * back from call to call. Returns its id, *start (>= at) and *length, or -1. Time is O(n * length
+ * of the longest token * log n_tokens) at worst and about a byte per cycle in ordinary text. */
+int32_t ob_added_find(const struct ob_added *added, struct ob_added_text *text, size_t at,
                       size_t *start, size_t *length);
 
 /* The id of the token that is exactly `text`, or -1. */

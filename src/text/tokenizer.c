@@ -199,29 +199,35 @@ static bool encode_plain(struct encoder *encoder, const char *text, size_t n)
     return true;
 }
 
-static bool encode_text(struct encoder *encoder, const char *text, size_t n, bool special)
+static bool encode_text(struct encoder *encoder, struct ob_added_text *text)
 {
     size_t at = 0;
-    while (at < n) {
-        size_t start = n - at, length = 0;
-        int32_t id =
-            ob_added_find(&encoder->tokenizer->added, text + at, n - at, special, &start, &length);
-        if (!encode_plain(encoder, text + at, start))
+    while (at < text->n) {
+        size_t start = text->n, length = 0;
+        int32_t id = ob_added_find(&encoder->tokenizer->added, text, at, &start, &length);
+        if (!encode_plain(encoder, text->text + at, start - at))
             return false;
         if (id >= 0 && !ob_ids_append(encoder->ids, &id, 1))
             return false;
-        at += start + length;
+        at = start + length;
     }
     return true;
 }
 
-ob_status ob_tokenizer_encode(const struct ob_tokenizer *tokenizer, const char *text,
-                              size_t n_bytes, bool special, struct ob_ids *ids,
-                              struct ob_error *err)
+ob_status ob_tokenizer_encode_spans(const struct ob_tokenizer *tokenizer, const char *text,
+                                    size_t n_bytes, const struct ob_span *spans, size_t n_spans,
+                                    struct ob_ids *ids, struct ob_error *err)
 {
+    struct ob_added_text added = {.text = text, .n = n_bytes, .spans = spans, .n_spans = n_spans};
     struct encoder encoder = {.tokenizer = tokenizer, .ids = ids};
-    size_t len = ids->len;
-    bool ok = make_cache(&encoder, n_bytes) && encode_text(&encoder, text, n_bytes, special);
+    size_t len = ids->len, covered = 0;
+    for (size_t i = 0; i < n_spans; i++)
+        if (!ob_add_size(covered, spans[i].n_bytes, &covered))
+            covered = SIZE_MAX;
+    if (covered != n_bytes)
+        return ob_fail(err, OB_INVALID_ARGUMENT, "spans of %zu bytes for a text of %zu bytes",
+                       covered, n_bytes);
+    bool ok = make_cache(&encoder, n_bytes) && encode_text(&encoder, &added);
     free(encoder.cache);
     ob_nfc_free(&encoder.nfc);
     ob_bpe_scratch_free(&encoder.bpe);
@@ -229,6 +235,14 @@ ob_status ob_tokenizer_encode(const struct ob_tokenizer *tokenizer, const char *
         return OB_OK;
     ids->len = len;
     return ob_fail(err, OB_NO_MEMORY, "not enough memory to encode a text of %zu bytes", n_bytes);
+}
+
+ob_status ob_tokenizer_encode(const struct ob_tokenizer *tokenizer, const char *text,
+                              size_t n_bytes, bool special, struct ob_ids *ids,
+                              struct ob_error *err)
+{
+    const struct ob_span all = {n_bytes, !special};
+    return ob_tokenizer_encode_spans(tokenizer, text, n_bytes, &all, 1, ids, err);
 }
 
 /* ---------------------------------------------------------------------------------- questions */

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "text/span.h"
 
 /* As in `tokenizer.ggml.token_type`. */
 enum ob_token_type {
@@ -64,6 +65,15 @@ void ob_tokenizer_destroy(struct ob_tokenizer *tokenizer);
 ob_status ob_tokenizer_encode(const struct ob_tokenizer *tokenizer, const char *text,
                               size_t n_bytes, bool special, struct ob_ids *ids,
                               struct ob_error *err);
+
+/* The same for a text whose parts differ in origin, such as a rendered chat template: CONTROL tokens
+ * are matched only where all their bytes are in spans that are not data, so nothing a user writes
+ * becomes one, alone or together with its neighbours. USER_DEFINED tokens match everywhere. Spans
+ * are no borders: what stands between two matches is encoded as one text. The lengths of spans
+ * [n_spans] must add up to n_bytes, else OB_INVALID_ARGUMENT. */
+ob_status ob_tokenizer_encode_spans(const struct ob_tokenizer *tokenizer, const char *text,
+                                    size_t n_bytes, const struct ob_span *spans, size_t n_spans,
+                                    struct ob_ids *ids, struct ob_error *err);
 
 /* The bytes an id stands for; {NULL, 0} for ids out of range, UNUSED and UNKNOWN ones. */
 struct ob_str ob_tokenizer_bytes(const struct ob_tokenizer *tokenizer, int32_t id);

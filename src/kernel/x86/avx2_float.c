@@ -5,4 +5,6 @@ void ob_kernels_install_avx2(struct ob_kernels *table)
 {
     table->name = "avx2";
     install_float(table);
+    table->probe_macs = ob_probe_macs_avx2;
+    ob_kernels_install_avx2_int8(table);
 }
