@@ -100,9 +100,13 @@ static size_t control_reach(struct ob_added_text *text, size_t at)
 {
     while (text->end <= at && text->next < text->n_spans) {
         text->is_data = text->spans[text->next].is_data;
-        /* Neighbours of the same origin are one run. */
-        while (text->next < text->n_spans && text->spans[text->next].is_data == text->is_data)
-            text->end += text->spans[text->next++].n_bytes;
+        /* Neighbours of the same origin are one run, and empty spans are nothing. */
+        for (; text->next < text->n_spans; text->next++) {
+            const struct ob_span *span = &text->spans[text->next];
+            if (span->n_bytes > 0 && span->is_data != text->is_data)
+                break;
+            text->end += span->n_bytes;
+        }
     }
     return text->is_data ? 0 : text->end - at;
 }
