@@ -31,7 +31,7 @@ enum { TILE = 16, STEP = 4, SCALE_BYTES = 2 * TILE };
 
 /* Rows of activations that pass over a tile together, and weights that stay in the second-level
  * cache while all rows do. */
-enum { ROWS = 4, CACHED_BYTES = 192 << 10 };
+enum { ROWS = 4, CACHED_BYTES = 192 << 10, FETCH_AHEAD = 5760 };
 
 struct packing {
     enum ob_format_id id;
@@ -68,6 +68,15 @@ static struct walk walk_at(const struct ob_codes *x, size_t r, size_t most)
                          x->scales + p.first * (x->n_cols / OB_ACT_GROUP) + p.at,
                          x->sums + p.first * (x->n_cols / OB_SUM_GROUP) + p.at, p.height,
                          n_rows < most ? n_rows : most};
+}
+
+/* Ask for what lies FETCH_AHEAD bytes behind the block that is about to be read, which is mostly the
+ * next block but a few, sometimes the next tile. Without it decoding runs at half of the memory's
+ * speed: the hardware's own prefetching stops at every page. */
+INLINE void fetch(const uint8_t *block, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(block + FETCH_AHEAD + i);
 }
 
 /* y (+)= 16 floats, of which the first n_out are there. */
@@ -144,6 +153,8 @@ INLINE void multiply_tile(const struct packing f, const int H, float *y, size_t 
         f32x16 part[ROWS];
         UNROLL for (int r = 0; r < H; r++) part[r] = f_zero();
         for (; k < end; k += (size_t)f.block, odd = !odd) {
+            if (H == 1)
+                fetch(block, block_bytes(f));
             add_block(f, H, block, &w, odd, part);
             block += block_bytes(f);
         }
@@ -219,211 +230,136 @@ INLINE void pack_format(const struct packing f, uint8_t *packed, const struct ob
  * s & 31 and s >> 5 in -16 .. 15, since 8 of either fit a byte: 8 steps are added up byte by byte
  * before anything is widened.
  *
- * A tile is 32 weight rows. For each block of 128 columns come 32 steps of 4 columns, then 32 f16
- * scales. A step is 16 bytes; byte r has the bits of row r in its low half, of row 16 + r in its
- * high half, bit j for column j, set for +1. Exactly the bytes of the file.
+ * A tile is 64 weight rows in two halves. For each block of 128 columns come the 32 steps of 4 columns
+ * of the first half, those of the second, then 64 f16 scales. A step is 16 bytes; byte r has the bits
+ * of the half's row r in its low four, of row 16 + r in its high four, bit j for column j, set for +1.
+ * As many bytes as in the file.
  *
- * A table is made for steps 2 i and 2 i + 1 together and takes TABLE_BYTES; make_tables makes
- * `n_pairs` of them, each `stride` bytes after the one before, from codes whose steps are `height`
- * * 4 bytes apart. add_sums(T, R, block, table, sums): the sums over 64 columns of T tiles and R
- * rows: sums[t][r] are rows 0 .. 15 and 16 .. 31 of tile t with row r, whose tables are interleaved:
- * row r's of pair i at table + (i R + r) TABLE_BYTES. */
+ * A table is made for steps 2 i and 2 i + 1 together and takes TABLE_BYTES. make_tables makes
+ * `n_pairs` of them from codes whose steps are 4 `height` bytes apart. add_sums gives the sums of 64
+ * columns, of which `steps` and `tables` are the first: sums[2 t] is rows 0 .. 15 of half t, sums[2 t
+ * + 1] its rows 16 .. 31; the two halves' steps are HALF_BYTES apart. */
 
 enum {
-    Q1_TILE = 2 * TILE,
-    Q1_BLOCK = 32 * TILE + 2 * Q1_TILE, /* bytes */
+    PIECES = 4, /* 16 rows each, of a tile */
+    Q1_TILE = PIECES * TILE,
+    HALF_BYTES = 32 * TILE, /* of a block's steps */
+    Q1_BLOCK = 2 * HALF_BYTES + PIECES * SCALE_BYTES,
     TABLE_BYTES = 64,
     UNIT_TABLES = OB_UNIT_COLUMNS / 8 * TABLE_BYTES,
-    TABLES =
-        64 << 10, /* bytes of a call's tables: on its stack, near the first-level cache's size */
-    Q1_ROWS = 2,
+    TABLES = 48 << 10, /* bytes of a call's tables: on its stack, in the first-level cache */
 };
 
-typedef f32x16 q1_sums[2];
+static void make_tables(uint8_t *tables, const int8_t *codes, size_t height, size_t n_pairs);
+INLINE void add_sums(f32x16 sums[PIECES], const uint8_t *steps, const uint8_t *tables);
 
-static void make_tables(uint8_t *tables, size_t stride, const int8_t *codes, size_t height,
-                        size_t n_pairs);
-INLINE void add_sums(const int T, const int R, const uint8_t *const block[], const uint8_t *table,
-                     q1_sums sums[2][Q1_ROWS]);
-
-/* part += the terms of n_units units of T tiles and R rows. T * R is 1 or 2: more sums than that
- * do not fit in 16 registers. */
-INLINE void add_units(const int T, const int R, float part[2][Q1_ROWS][Q1_TILE],
-                      const uint8_t *const tiles[], const uint8_t *tables, const float *scales,
-                      size_t height, size_t n_units)
+/* part += the terms of n_units units of a tile with one row of activations. */
+static void add_units(float part[Q1_TILE], const uint8_t *block, const uint8_t *tables,
+                      const float *scales, size_t height, size_t n_units)
 {
-    f32x16 total[2][Q1_ROWS][2];
-    const uint8_t *block[2];
-    UNROLL for (int i = 0; i < T; i++)
-    {
-        block[i] = tiles[i];
-        UNROLL for (int r = 0; r < R; r++) UNROLL for (int h = 0; h < 2; h++) total[i][r][h] =
-            f_load(part[i][r] + h * TILE);
-    }
+    f32x16 total[PIECES], t[PIECES], sums[PIECES];
+    UNROLL for (int i = 0; i < PIECES; i++) total[i] = f_load(part + i * TILE);
     for (size_t u = 0; u < n_units; u++) {
-        q1_sums t[2][Q1_ROWS], sums[2][Q1_ROWS];
-        UNROLL for (int g = 0; g < 2; g++)
+        fetch(block, Q1_BLOCK);
+        add_sums(t, block, tables);
+        UNROLL for (int i = 0; i < PIECES; i++) t[i] = f_scale(t[i], scales[0]);
+        add_sums(sums, block + HALF_BYTES / 2, tables + UNIT_TABLES / 2);
+        UNROLL for (int i = 0; i < PIECES; i++)
         {
-            const uint8_t *half[2] = {block[0] + g * 16 * TILE,
-                                      T > 1 ? block[1] + g * 16 * TILE : 0};
-            add_sums(T, R, half, tables, sums);
-            tables += R * UNIT_TABLES / 2;
-            UNROLL for (int r = 0; r < R; r++)
-            {
-                UNROLL for (int i = 0; i < T; i++) UNROLL for (int h = 0; h < 2; h++)
-                {
-                    f32x16 term = f_scale(sums[i][r][h], scales[r]);
-                    t[i][r][h] = g == 0 ? term : f_add(t[i][r][h], term);
-                }
-            }
-            scales += height;
+            t[i] = f_add(t[i], f_scale(sums[i], scales[height]));
+            f32x16 scale = f_halves(block + 2 * HALF_BYTES + i * SCALE_BYTES);
+            total[i] = f_add(total[i], f_mul(t[i], scale));
         }
-        UNROLL for (int i = 0; i < T; i++)
-        {
-            UNROLL for (int h = 0; h < 2; h++)
-            {
-                f32x16 scale = f_halves(block[i] + 32 * TILE + h * SCALE_BYTES);
-                UNROLL for (int r = 0; r < R; r++) total[i][r][h] =
-                    f_add(total[i][r][h], f_mul(t[i][r][h], scale));
-            }
-            block[i] += Q1_BLOCK;
-        }
+        block += Q1_BLOCK;
+        tables += UNIT_TABLES;
+        scales += 2 * height;
     }
-    UNROLL for (int i = 0; i < T; i++) UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int h = 0; h < 2; h++) f_store(part[i][r] + h * TILE, total[i][r][h]);
+    UNROLL for (int i = 0; i < PIECES; i++) f_store(part + i * TILE, total[i]);
 }
 
-/* What one pass of tiles over tables works on. */
-struct q1_pass {
-    float *y; /* of the first row, output 0 */
-    size_t y_stride, n_out, n_units;
-    const uint8_t *packed, *tables;
-    struct walk w;
-    size_t first_part, last_part; /* whole parts of K that the tables hold */
-};
-
-static void put_part(const struct q1_pass *p, size_t tile, size_t r, const float part[Q1_TILE],
-                     bool started)
+/* y (+)= the parts of the tile's outputs, n_out of them. */
+static void put_part(float *y, const float part[Q1_TILE], size_t n_out, bool started)
 {
-    for (size_t h = 0; h < 2; h++) {
-        size_t at = tile * Q1_TILE + h * TILE;
-        if (at < p->n_out)
-            put(p->y + r * p->y_stride + at, f_load(part + h * TILE), p->n_out - at, started);
-    }
+    for (size_t i = 0; i < Q1_TILE && i < n_out; i += TILE)
+        put(y + i, f_load(part + i), n_out - i, started);
 }
 
-INLINE void pass_tiles(const int T, const int R, const struct q1_pass *p, size_t tile)
+/* One tile, at `block` and with outputs from y on, times one row. Parts `from` to `to` of K; the
+ * tables of the first one's first unit stand at `tables`. */
+static void add_parts(float *y, size_t n_out, const uint8_t *block, const uint8_t *tables,
+                      const struct walk *w, size_t n_units, size_t from, size_t to)
 {
-    size_t begin = p->first_part ? ob_part_end(p->first_part - 1, p->n_units) : 0, unit = begin;
-    for (size_t i = p->first_part; i < p->last_part; i++) {
-        size_t end = ob_part_end(i, p->n_units);
+    size_t begin = from ? ob_part_end(from - 1, n_units) : 0, unit = begin;
+    for (size_t i = from; i < to; i++) {
+        size_t end = ob_part_end(i, n_units);
         if (unit == end)
             continue;
-        float part[2][Q1_ROWS][Q1_TILE] = {{{0}}};
-        const uint8_t *tiles[2] = {p->packed + (tile * p->n_units + unit) * Q1_BLOCK,
-                                   p->packed + ((tile + 1) * p->n_units + unit) * Q1_BLOCK};
-        add_units(T, R, part, tiles, p->tables + (unit - begin) * UNIT_TABLES * (size_t)R,
-                  p->w.scales + 2 * unit * p->w.height, p->w.height, end - unit);
-        for (size_t t = 0; t < (size_t)T; t++)
-            for (size_t r = 0; r < (size_t)R; r++)
-                put_part(p, tile + t, r, part[t][r], unit > 0);
+        float part[Q1_TILE] = {0};
+        add_units(part, block + unit * Q1_BLOCK, tables + (unit - begin) * UNIT_TABLES,
+                  w->scales + 2 * unit * w->height, w->height, end - unit);
+        put_part(y, part, n_out, unit > 0);
         unit = end;
     }
 }
 
-static void pass_one_row(const struct q1_pass *p, size_t first, size_t last)
+/* One tile times one row that is so long that not even a part's tables fit: they are made again for
+ * every tile. The order of the sums is the same. */
+static void add_long_parts(float *y, size_t n_out, const uint8_t *block, uint8_t *tables,
+                           const struct walk *w, size_t n_units)
 {
-    for (; first + 2 <= last; first += 2)
-        pass_tiles(2, 1, p, first);
-    if (first < last)
-        pass_tiles(1, 1, p, first);
-}
-
-static void pass_two_rows(const struct q1_pass *p, size_t first, size_t last)
-{
-    for (; first < last; first++)
-        pass_tiles(1, 2, p, first);
-}
-
-/* Rows so long that not even one part's tables fit: tile by tile and row by row, with tables made
- * again for each. No model has such rows; the order of the sums is the same. */
-static void multiply_q1_long(float *y, size_t y_stride, const struct ob_codes *x,
-                             const struct ob_tensor *weights, const uint8_t *packed, size_t first,
-                             size_t last)
-{
-    enum { UNITS = TABLES / UNIT_TABLES };
-    _Alignas(64) uint8_t tables[TABLES];
-    size_t n_units = x->n_cols / OB_UNIT_COLUMNS, unit;
-    for (size_t tile = first; tile < last; tile++)
-        for (size_t r = 0; r < x->n_rows; r++) {
-            struct walk w = walk_at(x, r, 1);
-            struct q1_pass p = {
-                y + r * y_stride, y_stride, weights->n_rows, n_units, packed, tables, w, 0, 0};
-            unit = 0;
-            for (size_t i = 0; i < OB_K_PARTS; i++) {
-                float part[2][Q1_ROWS][Q1_TILE] = {{{0}}};
-                size_t start = unit, end = ob_part_end(i, n_units);
-                while (unit < end) {
-                    size_t n = end - unit < UNITS ? end - unit : UNITS;
-                    const uint8_t *at = packed + (tile * n_units + unit) * Q1_BLOCK;
-                    make_tables(tables, TABLE_BYTES, w.codes + unit * OB_UNIT_COLUMNS * w.height,
-                                w.height, n * (UNIT_TABLES / TABLE_BYTES));
-                    add_units(1, 1, part, &at, tables, w.scales + 2 * unit * w.height, w.height, n);
-                    unit += n;
-                }
-                put_part(&p, tile, 0, part[0][0], start > 0);
-            }
+    for (size_t i = 0, unit = 0; i < OB_K_PARTS; i++) {
+        size_t start = unit, end = ob_part_end(i, n_units), n;
+        float part[Q1_TILE] = {0};
+        for (; unit < end; unit += n) {
+            n = end - unit < TABLES / UNIT_TABLES ? end - unit : TABLES / UNIT_TABLES;
+            make_tables(tables, w->codes + unit * OB_UNIT_COLUMNS * w->height, w->height,
+                        n * (UNIT_TABLES / TABLE_BYTES));
+            add_units(part, block + unit * Q1_BLOCK, tables, w->scales + 2 * unit * w->height,
+                      w->height, n);
         }
+        put_part(y, part, n_out, start > 0);
+    }
 }
 
-/* The parts from `part` on whose tables fit together; at least one. */
-static size_t parts_that_fit(size_t part, size_t n_units, size_t n_rows)
+/* The end of the parts from `part` on whose tables fit together; at least one. */
+static size_t parts_that_fit(size_t part, size_t n_units)
 {
     size_t begin = part ? ob_part_end(part - 1, n_units) : 0, last = part + 1;
-    while (last < OB_K_PARTS &&
-           (ob_part_end(last, n_units) - begin) * UNIT_TABLES * n_rows <= TABLES)
+    while (last < OB_K_PARTS && (ob_part_end(last, n_units) - begin) * UNIT_TABLES <= TABLES)
         last++;
     return last;
 }
 
-/* Slices of K outermost, so that a row's tables serve all tiles while they are in the first-level
- * cache; within a slice, weights that fit the second-level cache, and all rows over them. */
+/* Slices of K outermost, so that a row's tables serve many tiles; within a slice, weights that fit
+ * the second-level cache, and all rows over them. */
 static void multiply_q1(float *y, size_t y_stride, const struct ob_codes *x,
                         const struct ob_tensor *weights, const void *packed, size_t first,
                         size_t last)
 {
     _Alignas(64) uint8_t tables[TABLES];
-    size_t n_units = x->n_cols / OB_UNIT_COLUMNS, most = x->n_rows < Q1_ROWS ? 1 : Q1_ROWS, to;
-    if ((n_units + OB_K_PARTS - 1) / OB_K_PARTS * UNIT_TABLES * most > TABLES) {
-        multiply_q1_long(y, y_stride, x, weights, packed, first, last);
-        return;
-    }
+    size_t n_units = x->n_cols / OB_UNIT_COLUMNS, tile_bytes = n_units * Q1_BLOCK, to;
+    bool is_long = (n_units + OB_K_PARTS - 1) / OB_K_PARTS * UNIT_TABLES > TABLES;
     for (size_t part = 0; part < OB_K_PARTS; part = to) {
-        to = parts_that_fit(part, n_units, most);
+        to = is_long ? OB_K_PARTS : parts_that_fit(part, n_units);
         size_t unit = part ? ob_part_end(part - 1, n_units) : 0;
         size_t units = ob_part_end(to - 1, n_units) - unit;
-        if (units == 0)
-            continue;
-        size_t at_once = x->n_rows <= most ? last - first : CACHED_BYTES / (units * Q1_BLOCK) + 1;
-        for (size_t from = first; from < last; from += at_once) {
+        size_t at_once = x->n_rows == 1 ? last - first : CACHED_BYTES / (units * Q1_BLOCK + 1) + 1;
+        for (size_t from = first; from < last && units > 0; from += at_once) {
             size_t stop = from + at_once < last ? from + at_once : last;
-            struct walk w;
-            for (size_t r = 0; r < x->n_rows; r += w.n_rows) {
-                w = walk_at(x, r, most);
-                struct q1_pass p = {y + r * y_stride,
-                                    y_stride,
-                                    weights->n_rows,
-                                    n_units,
-                                    packed,
-                                    tables,
-                                    w,
-                                    part,
-                                    to};
-                for (size_t i = 0; i < w.n_rows; i++)
-                    make_tables(tables + i * TABLE_BYTES, w.n_rows * TABLE_BYTES,
-                                w.codes + unit * OB_UNIT_COLUMNS * w.height + i * STEP, w.height,
+            for (size_t r = 0; r < x->n_rows; r++) {
+                struct walk w = walk_at(x, r, 1);
+                if (!is_long)
+                    make_tables(tables, w.codes + unit * OB_UNIT_COLUMNS * w.height, w.height,
                                 units * (UNIT_TABLES / TABLE_BYTES));
-                (w.n_rows == 1 ? pass_one_row : pass_two_rows)(&p, from, stop);
+                for (size_t tile = from; tile < stop; tile++) {
+                    float *out = y + r * y_stride + tile * Q1_TILE;
+                    size_t n_out = weights->n_rows - tile * Q1_TILE;
+                    const uint8_t *block = (const uint8_t *)packed + tile * tile_bytes;
+                    if (is_long)
+                        add_long_parts(out, n_out, block, tables, &w, n_units);
+                    else
+                        add_parts(out, n_out, block, tables, &w, n_units, part, to);
+                }
             }
         }
     }
@@ -434,7 +370,6 @@ static size_t tile_bytes_q1(size_t n_cols)
     return n_cols / OB_UNIT_COLUMNS * Q1_BLOCK;
 }
 
-/* 32 columns of 32 rows at a time are 8 steps, of which a row gives 4 bits each. */
 static void pack_q1(void *packed, const struct ob_tensor *w, size_t first, size_t last)
 {
     size_t n_blocks = w->n_cols / OB_UNIT_COLUMNS, file_bytes = (size_t)w->format->group_bytes;
@@ -444,11 +379,11 @@ static void pack_q1(void *packed, const struct ob_tensor *w, size_t first, size_
         for (size_t r = 0; r < Q1_TILE && i / n_blocks * Q1_TILE + r < w->n_rows; r++) {
             const uint8_t *file = ob_tensor_row(w, i / n_blocks * Q1_TILE + r);
             file += i % n_blocks * file_bytes;
-            uint8_t *at = block + r % TILE;
-            int shift = r < TILE ? 0 : 4;
-            for (size_t s = 0; s < 32; s++)
+            uint8_t *at = block + r / (2 * TILE) * HALF_BYTES + r % TILE;
+            int shift = r / TILE % 2 * 4;
+            for (size_t s = 0; s < OB_UNIT_COLUMNS / STEP; s++)
                 at[s * TILE] |= (uint8_t)((file[2 + s / 2] >> 4 * (s % 2) & 15) << shift);
-            memcpy(block + 32 * TILE + 2 * r, file, 2);
+            memcpy(block + 2 * HALF_BYTES + 2 * r, file, 2);
         }
     }
 }

@@ -222,6 +222,8 @@ struct ob_kernels {
 enum ob_cpu_bits {
     OB_CPU_AVX2 = 1,   /* AVX2, F16C, BMI2 */
     OB_CPU_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI, VBMI */
+    OB_CPU_NEON = 4,   /* Advanced SIMD of 64-bit Arm */
+    OB_CPU_DOTPROD = 8, /* and its dot products of bytes */
 };
 uint32_t ob_cpu_detect(void);
 
@@ -248,5 +250,7 @@ void ob_kernels_install_avx2(struct ob_kernels *table);
 void ob_kernels_install_avx2_int8(struct ob_kernels *table);
 void ob_kernels_install_avx512(struct ob_kernels *table);
 void ob_kernels_install_avx512_int8(struct ob_kernels *table);
+void ob_kernels_install_neon_int8(struct ob_kernels *table);
+void ob_kernels_install_dotprod_int8(struct ob_kernels *table);
 
 #endif

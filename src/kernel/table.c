@@ -1,6 +1,9 @@
 /* Which kernels run on which CPU. */
 #include "kernel/kernel.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #if defined(__x86_64__)
 
 #include <cpuid.h>
@@ -26,6 +29,33 @@ uint32_t ob_cpu_detect(void)
     return bits;
 }
 
+#elif defined(__aarch64__)
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+
+uint32_t ob_cpu_detect(void)
+{
+    enum { ASIMD = 1 << 1, ASIMD_DOT = 1 << 20 }; /* HWCAP bits of the kernel's interface */
+    unsigned long has = getauxval(AT_HWCAP);
+    uint32_t bits = has & ASIMD ? OB_CPU_NEON : 0;
+    return bits && (has & ASIMD_DOT) ? bits | OB_CPU_DOTPROD : bits;
+}
+
+#else
+
+/* Elsewhere, what the compiler may count on anyway. */
+uint32_t ob_cpu_detect(void)
+{
+#if defined(__ARM_FEATURE_DOTPROD)
+    return OB_CPU_NEON | OB_CPU_DOTPROD;
+#else
+    return OB_CPU_NEON;
+#endif
+}
+
+#endif
+
 #else
 
 uint32_t ob_cpu_detect(void)
@@ -45,6 +75,10 @@ static const struct level {
 #if defined(__x86_64__)
     {"avx2", OB_CPU_AVX2, ob_kernels_install_avx2},
     {"avx512", OB_CPU_AVX2 | OB_CPU_AVX512, ob_kernels_install_avx512},
+#elif defined(__aarch64__)
+    /* The float kernels stay the reference's: Advanced SIMD is the baseline it is compiled for. */
+    {"neon", OB_CPU_NEON, ob_kernels_install_neon_int8},
+    {"dotprod", OB_CPU_NEON | OB_CPU_DOTPROD, ob_kernels_install_dotprod_int8},
 #endif
 };
 
@@ -69,10 +103,13 @@ ob_status ob_kernels_get(const char *name, uint32_t cpu, struct ob_kernels *tabl
                          struct ob_error *err)
 {
     int last = find_level(name, cpu);
-    if (last < 0)
-        return ob_fail(err, OB_INVALID_ARGUMENT,
-                       "unknown kernel level '%s': this build has auto, ref%s", name,
-                       N_LEVELS > 1 ? ", avx2 and avx512" : "");
+    if (last < 0) {
+        char known[64] = "auto";
+        for (size_t i = 0, n = strlen(known); i < N_LEVELS && n < sizeof known; i++)
+            n += (size_t)snprintf(known + n, sizeof known - n, ", %s", levels[i].name);
+        return ob_fail(err, OB_INVALID_ARGUMENT, "unknown kernel level '%s': this build has %s",
+                       name, known);
+    }
     if ((levels[last].needs & cpu) != levels[last].needs)
         return ob_fail(err, OB_UNSUPPORTED,
                        "kernel level '%s' needs instructions that this CPU does not have", name);

@@ -19,6 +19,26 @@ typedef struct {
     __m256i v[2];
 } codes16, sum16;
 
+/* a + b, here and now: left alone, compilers put the sums of a long unrolled loop off to its end, and
+ * keep all that is to be added in memory. */
+INLINE __m256i add8(__m256i a, __m256i b)
+{
+    __asm__("vpaddb %1, %0, %0" : "+x"(a) : "x"(b));
+    return a;
+}
+
+INLINE __m256i add16(__m256i a, __m256i b)
+{
+    __asm__("vpaddw %1, %0, %0" : "+x"(a) : "x"(b));
+    return a;
+}
+
+INLINE __m256i add32(__m256i a, __m256i b)
+{
+    __asm__("vpaddd %1, %0, %0" : "+x"(a) : "x"(b));
+    return a;
+}
+
 INLINE f32x16 f_zero(void)
 {
     return (f32x16){{_mm256_setzero_ps(), _mm256_setzero_ps()}};
@@ -87,11 +107,11 @@ INLINE sum16 s_add(sum16 s, int zero, codes16 codes, const int8_t *x)
     {
         __m256i c = codes.v[i];
         if (zero) {
-            s.v[i] = _mm256_add_epi16(s.v[i], _mm256_maddubs_epi16(c, b));
+            s.v[i] = add16(s.v[i], _mm256_maddubs_epi16(c, b));
             continue;
         }
         __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(c), _mm256_sign_epi8(b, c));
-        s.v[i] = _mm256_add_epi32(s.v[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        s.v[i] = add32(s.v[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }
     return s;
 }
@@ -110,8 +130,7 @@ INLINE f32x16 s_floats(sum16 s, int zero, int32_t add)
 #include "kernel/int8_body.h"
 
 /* A table: the low bytes of step 2 i, of step 2 i + 1, then the high bytes of both. */
-static void make_tables(uint8_t *tables, size_t stride, const int8_t *codes, size_t height,
-                        size_t n_pairs)
+static void make_tables(uint8_t *tables, const int8_t *codes, size_t height, size_t n_pairs)
 {
     const __m256i ones = _mm256_set1_epi8(1), low = _mm256_set1_epi16(31);
     const __m256i bytes01 = _mm256_set1_epi16(0x0100), bytes23 = _mm256_set1_epi16(0x0302);
@@ -122,7 +141,7 @@ static void make_tables(uint8_t *tables, size_t stride, const int8_t *codes, siz
         _mm256_set_epi64x((long long)0xff01ff01ff01ff01, -1, (long long)0xff01ff01ff01ff01, -1);
     const __m256i plus = _mm256_set_epi64x(0x0101010101010101, 0x01ff01ff01ff01ff,
                                            0x0101010101010101, 0x01ff01ff01ff01ff);
-    for (size_t i = 0; i < n_pairs; i++, tables += stride, codes += 8 * height) {
+    for (size_t i = 0; i < n_pairs; i++, tables += TABLE_BYTES, codes += 8 * height) {
         int32_t even, odd;
         __builtin_memcpy(&even, codes, sizeof even);
         __builtin_memcpy(&odd, codes + 4 * height, sizeof odd);
@@ -154,35 +173,24 @@ INLINE f32x16 widen(__m256i low, __m256i high)
                      _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(sum, 1)))}};
 }
 
-INLINE void add_sums(const int T, const int R, const uint8_t *const block[], const uint8_t *table,
-                     q1_sums sums[2][Q1_ROWS])
+INLINE void add_sums(f32x16 sums[PIECES], const uint8_t *steps, const uint8_t *tables)
 {
     const __m256i mask = _mm256_set1_epi8(15);
-    __m256i low[2][Q1_ROWS][2], high[2][Q1_ROWS][2];
+    __m256i low[PIECES], high[PIECES];
     UNROLL for (int i = 0; i < 8; i++)
     {
-        UNROLL for (int t = 0; t < T; t++)
+        __m256i l = _mm256_load_si256((const void *)(tables + i * TABLE_BYTES));
+        __m256i h = _mm256_load_si256((const void *)(tables + i * TABLE_BYTES + 32));
+        UNROLL for (int k = 0; k < PIECES; k++)
         {
-            __m256i bits = _mm256_loadu_si256((const void *)(block[t] + 32 * i));
-            __m256i index[2] = {_mm256_and_si256(bits, mask),
-                                _mm256_and_si256(_mm256_srli_epi16(bits, 4), mask)};
-            UNROLL for (int r = 0; r < R; r++)
-            {
-                const uint8_t *at = table + (i * R + r) * TABLE_BYTES;
-                __m256i l = _mm256_load_si256((const void *)at);
-                __m256i h = _mm256_load_si256((const void *)(at + 32));
-                UNROLL for (int k = 0; k < 2; k++)
-                {
-                    __m256i a = _mm256_shuffle_epi8(l, index[k]);
-                    __m256i b = _mm256_shuffle_epi8(h, index[k]);
-                    low[t][r][k] = i ? _mm256_add_epi8(low[t][r][k], a) : a;
-                    high[t][r][k] = i ? _mm256_add_epi8(high[t][r][k], b) : b;
-                }
-            }
+            __m256i bits = _mm256_loadu_si256((const void *)(steps + k / 2 * HALF_BYTES + 32 * i));
+            __m256i index = _mm256_and_si256(k % 2 ? _mm256_srli_epi16(bits, 4) : bits, mask);
+            __m256i a = _mm256_shuffle_epi8(l, index), b = _mm256_shuffle_epi8(h, index);
+            low[k] = i ? add8(low[k], a) : a;
+            high[k] = i ? add8(high[k], b) : b;
         }
     }
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int k = 0; k < 2; k++) sums[t][r][k] = widen(low[t][r][k], high[t][r][k]);
+    UNROLL for (int k = 0; k < PIECES; k++) sums[k] = widen(low[k], high[k]);
 }
 
 void ob_kernels_install_avx2_int8(struct ob_kernels *table)
