@@ -124,6 +124,14 @@ static int open_shape(const struct bench_options *own, const struct common_optio
     return code;
 }
 
+static bool has_zero(const struct numbers *numbers)
+{
+    for (size_t i = 0; i < numbers->n; i++)
+        if (numbers->values[i] == 0)
+            return true;
+    return false;
+}
+
 static size_t most(const struct numbers *numbers)
 {
     size_t result = 0;
@@ -147,7 +155,7 @@ static int bench_run(int argc, char **argv)
     code = parse_numbers("prefill", own.prefill ? own.prefill : "128,512", &prefill);
     if (code == EXIT_DONE)
         code = parse_numbers("depth", own.depth ? own.depth : "0", &depth);
-    if (code == EXIT_DONE && (depth.n == 0 || (prefill.n > 0 && most(&prefill) == 0)))
+    if (code == EXIT_DONE && (depth.n == 0 || has_zero(&prefill)))
         code = report(EXIT_USAGE, "--depth needs a number, and --prefill numbers from 1");
     if (code != EXIT_DONE)
         return code;
@@ -164,6 +172,8 @@ static int bench_run(int argc, char **argv)
     size_t tokens = most(&prefill) > options.decode ? most(&prefill) : options.decode;
     if (wanted.n_ctx == 0)
         wanted.n_ctx = most(&depth) + tokens;
+    if (wanted.n_ctx < options.batch && !common.ctx) /* a run has no more rows than a session */
+        wanted.n_ctx = options.batch;
     wanted.n_sessions = options.batch;
     code = own.shape ? open_shape(&own, &common, &wanted, &model)
                      : input_open_model(&common, &wanted, &model);

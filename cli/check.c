@@ -1,5 +1,6 @@
 /* onebit check: certification. Each kind prints its figures, may write them to a verdict file, and
  * says by its exit code whether the gate was passed. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,8 @@ static int show(const struct common_options *common, const struct check_options 
         return report(EXIT_MEMORY, "not enough memory for the verdict");
     int code = ob_kl_passes(result) ? EXIT_DONE : EXIT_FAILED;
     if (own->verdict && json_dump_file(object, own->verdict, JSON_INDENT(1)) != 0)
-        code = report(EXIT_FAILED, "%s: cannot write the verdict", own->verdict);
+        code =
+            report(EXIT_FAILED, "%s: cannot write the verdict: %s", own->verdict, strerror(errno));
     if (common->json)
         report_json(json_incref(object));
     else
@@ -174,6 +176,12 @@ static int check_run(int argc, char **argv)
         return report(EXIT_USAGE, "either --tokens FILE or -f TEXT is wanted");
     if (own.window == 0)
         own.window = DEFAULT_WINDOW;
+    const char *inputs[] = {common.model, own.tokens, own.file};
+    for (int i = 0; i < 3; i++) {
+        code = input_not_output(inputs[i], own.verdict);
+        if (code != EXIT_DONE)
+            return code;
+    }
     return check_kl(&common, &own);
 }
 

@@ -5,6 +5,8 @@
 #include "options.h"
 
 extern const struct command run_command;
+extern const struct command chat_command;
+extern const struct command render_command;
 extern const struct command info_command;
 extern const struct command tokenize_command;
 extern const struct command detokenize_command;

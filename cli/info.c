@@ -155,10 +155,19 @@ static void print_geometry(const struct ob_model *model)
     print_rope(&c->rope);
 }
 
+/* Text from a file must not steer the terminal: control bytes are shown as '?'. */
+static void print_clean(const char *text)
+{
+    for (; *text; text++)
+        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+}
+
 static void print_text(const struct ob_model *model, const struct census *census)
 {
     struct ob_model_info info = ob_model_get_info(model);
-    printf("model          %s%s%s\n", info.arch, info.name[0] ? ", " : "", info.name);
+    printf("model          %s%s", info.arch, info.name[0] ? ", " : "");
+    print_clean(info.name);
+    putchar('\n');
     print_geometry(model);
     printf("parameters     %llu in %llu bytes\n", (unsigned long long)info.n_params,
            (unsigned long long)info.tensor_bytes);

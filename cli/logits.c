@@ -180,7 +180,11 @@ static int logits_run(int argc, char **argv)
     if (!own.tokens || !own.output)
         return report(EXIT_USAGE, "%s is missing; see 'onebit logits --help'",
                       own.tokens ? "-o OUT.safetensors" : "--tokens FILE");
-    code = tokens_read(own.tokens, &tokens);
+    code = input_not_output(common.model, own.output);
+    if (code == EXIT_DONE)
+        code = input_not_output(own.tokens, own.output);
+    if (code == EXIT_DONE)
+        code = tokens_read(own.tokens, &tokens);
     if (code != EXIT_DONE)
         return code;
     code = open_and_compute(&common, &own, &tokens);

@@ -8,8 +8,9 @@
 #include "report.h"
 
 static const struct command *const commands[] = {
-    &run_command, &info_command,  &tokenize_command, &detokenize_command, &logits_command,
-    &ppl_command, &bench_command, &synth_command,    &check_command,
+    &run_command,      &chat_command,       &info_command,   &render_command,
+    &tokenize_command, &detokenize_command, &logits_command, &ppl_command,
+    &bench_command,    &synth_command,      &check_command,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

@@ -6,6 +6,7 @@
 #include "input.h"
 #include "progress.h"
 #include "report.h"
+#include "sample/sampling.h"
 #include "sampling.h"
 
 struct run_options {
@@ -157,7 +158,12 @@ static int run_run(int argc, char **argv)
     code = input_open_model(&common, &wanted, &model);
     if (code != EXIT_DONE)
         return code;
-    code = continue_text(model, &common, &own, &request);
+    struct ob_error err;
+    size_t n_vocab = (size_t)ob_model_get_info(model).n_vocab;
+    if (ob_sampling_check(&request.options.sampling, n_vocab, &err) != OB_OK)
+        code = report(EXIT_USAGE, "%s", err.message);
+    else
+        code = continue_text(model, &common, &own, &request);
     ob_model_close(model);
     return code;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "sample/sampling.h"
 
 /* "ID=V" */
 static int parse_bias(const char *text, struct ob_logit_bias *bias)
@@ -56,6 +57,14 @@ int sampling_request(const struct sampling_options *o, const struct common_optio
     r->options.stop = r->stop;
     r->options.n_stop = (size_t)o->stop.count;
     r->options.ignore_eos = o->ignore_eos;
+    struct ob_error err;
+    if (ob_sampling_check(s, INT32_MAX, &err) != OB_OK)
+        return report(EXIT_USAGE, "%s", err.message);
+    for (size_t i = 0; i < r->options.n_stop; i++)
+        if (r->stop[i].n_bytes == 0)
+            return report(EXIT_USAGE, "--stop '': an empty text stops nothing");
+    if (o->logprobs && !common->json)
+        return report(EXIT_USAGE, "--logprobs needs --json to be shown in");
     return EXIT_DONE;
 }
 

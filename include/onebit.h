@@ -181,7 +181,8 @@ const int32_t *ob_session_ids(const struct ob_session *session);
 ob_status ob_session_append(struct ob_session *session, const int32_t *ids, size_t n_ids,
                             struct ob_error *err);
 
-/* Logits [n_vocab] after the last token, valid until the session changes; NULL when it is empty. */
+/* Logits [n_vocab] after the last token, valid until the session changes; NULL when it is empty, and
+ * after a roll-back or sync that was cancelled before it had read what it must: read on then. */
 const float *ob_session_logits(const struct ob_session *session);
 
 /* Go back to the first `length` tokens. The result equals a session that never read the rest, bit
@@ -200,7 +201,7 @@ struct ob_sync_report {
 };
 
 /* Make the session hold exactly ids [n_ids], n_ids >= 1, reusing the longest usable prefix.
- * `report` may be NULL. */
+ * `report` may be NULL. After OB_CANCELLED the session holds a prefix of ids. */
 ob_status ob_session_sync(struct ob_session *session, const int32_t *ids, size_t n_ids,
                           struct ob_sync_report *report, struct ob_error *err);
 
@@ -318,7 +319,7 @@ struct ob_generated {
 /* Go on from what the session holds (at least one token), one delta per token. The last token, an
  * end token or not, is reported and left unread, so the session stays a prefix of any continuation.
  * Same seed and same tokens give the same ids, whatever chunks, threads or roll-backs came before.
- * OB_INVALID_ARGUMENT for the options; afterwards the session holds what was read. */
+ * `options` may be NULL: greedy. OB_INVALID_ARGUMENT for the options; afterwards the session holds what was read. */
 ob_status ob_generate(struct ob_session *session, const struct ob_generate_options *options,
                       ob_delta_fn fn, void *context, struct ob_generated *result,
                       struct ob_error *err);

@@ -3,7 +3,7 @@
 # As root or with sudo; otherwise prints the command. With nothing missing it does nothing.
 set -eu
 
-build_packages="gcc libc6-dev make cmake ninja-build pkg-config unicode-data libjansson-dev"
+build_packages="gcc libc6-dev make cmake ninja-build pkg-config unicode-data libjansson-dev libedit-dev"
 test_packages="clang clang-format lld libclang-rt-dev libclang-rt-dev-wasm32 wasi-libc
 libcmocka-dev libpcre2-dev libutf8proc-dev"
 # Runs the WebAssembly self-test; one that came from elsewhere will do.

@@ -186,7 +186,7 @@ static void tile_cases(struct ck *c, const struct ob_format *f)
 
 static void shape_cases(struct ck *c, const struct ob_format *f)
 {
-    static const size_t widths[] = {64, 128, 192, 256, 640, 1088, 2560, 5120, 17408, 36864};
+    static const size_t widths[] = {64, 128, 192, 256, 640, 1088, 2560, 5120, 17408, 66560};
     for (size_t rows = 1; rows <= 25; rows++)
         product_case(c, multiply, "heights", f,
                      (struct ck_params){.n = 384, .n_out = 37, .n_rows = rows, .gap = rows % 3});

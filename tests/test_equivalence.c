@@ -182,6 +182,47 @@ static int cancel_later(void *context, size_t done, size_t total)
     return done >= *(size_t *)context;
 }
 
+static int cancel_at_once(void *context, size_t done, size_t total)
+{
+    (void)context;
+    (void)done;
+    (void)total;
+    return 1;
+}
+
+/* A roll-back or sync that is stopped before it has read again must not show logits of tokens that
+ * are gone. */
+static void test_cancelled_way_back(void **state)
+{
+    (void)state;
+    int32_t ids[40], other[40];
+    make_ids(ids, 40, 6);
+    memcpy(other, ids, sizeof other);
+    other[20] = (ids[20] + 1) % 1000;
+    for (int m = 0; models[m]; m++)
+        for (int sync = 0; sync < 2; sync++) {
+            struct ob_error err = {0};
+            struct ob_model_options options = test_exact(64, 2);
+            options.n_sessions = 2;
+            struct ob_model *model = test_open(models[m], &options);
+            struct ob_session *session = test_session(model);
+            CHECK_OK(ob_session_append(session, ids, 40, &err), err);
+            ob_session_on_progress(session, cancel_at_once, NULL);
+            ob_status status = sync ? ob_session_sync(session, other, 40, NULL, &err)
+                                    : ob_session_rollback(session, 25, &err);
+            assert_int_equal(status, OB_CANCELLED);
+            assert_null(ob_session_logits(session));
+            struct ob_generated result;
+            assert_int_equal(ob_generate(session, NULL, NULL, NULL, &result, &err),
+                             OB_INVALID_ARGUMENT);
+            ob_session_on_progress(session, NULL, NULL);
+            CHECK_OK(ob_session_sync(session, other, 40, NULL, &err), err);
+            check_session(model, session, other, 40, "after a cancelled way back");
+            ob_session_close(session);
+            ob_model_close(model);
+        }
+}
+
 static void test_cancel_and_limits(void **state)
 {
     (void)state;
@@ -219,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_chunks_threads_levels),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_cancelled_way_back),
         cmocka_unit_test(test_cancel_and_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

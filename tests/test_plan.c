@@ -9,7 +9,7 @@
 #include "support/check.h"
 #include "support/models.h"
 
-static size_t bytes_of(const struct ob_plan *p, const struct ob_value *v)
+static size_t bytes_of(const struct ob_plan *p, const struct ob_plan_value *v)
 {
     size_t rows = v->domain == OB_ROWS_ALL ? p->max_rows : p->max_wanted;
     return ob_value_bytes(v, rows);
@@ -18,7 +18,7 @@ static size_t bytes_of(const struct ob_plan *p, const struct ob_value *v)
 /* Steps where value i must keep its memory: from its making to its last reader, or to the end. */
 static bool overlap(const struct ob_plan *p, int i, int j)
 {
-    const struct ob_value *a = &p->values[i], *b = &p->values[j];
+    const struct ob_plan_value *a = &p->values[i], *b = &p->values[j];
     int a_last = a->kept ? p->n_steps : a->last_step, b_last = b->kept ? p->n_steps : b->last_step;
     bool in_time = a->first_step <= b_last && b->first_step <= a_last;
     bool in_space = a->place < b->place + bytes_of(p, b) && b->place < a->place + bytes_of(p, a);
@@ -111,14 +111,14 @@ static void test_ill_formed(void **state)
     struct ob_tensor w = {{"w", 1}, ob_format_get(OB_FORMAT_F32), 4, 8, data, sizeof data};
 
     struct ob_plan_builder b = begin(); /* a value nobody made */
-    int x = ob_plan_value(&b, OB_ROWS_ALL, 1, 8);
+    int x = ob_plan_add_value(&b, OB_ROWS_ALL, 1, 8);
     ob_plan_matmul(&b, x, &w, 1, 4);
     refuse(&b, "matmul of layer 7");
 
     b = begin(); /* a product whose input is too narrow */
     struct ob_step *embed = ob_plan_step(&b, OB_OP_EMBED);
     embed->w[0] = &w;
-    embed->out = ob_plan_value(&b, OB_ROWS_ALL, 1, 8);
+    embed->out = ob_plan_add_value(&b, OB_ROWS_ALL, 1, 8);
     int out = embed->out;
     ob_plan_matmul(&b, ob_plan_view(&b, out, 0, 1, 7, 7), &w, 1, 4);
     refuse(&b, "matmul");
@@ -126,7 +126,7 @@ static void test_ill_formed(void **state)
     b = begin(); /* rows of two domains added */
     embed = ob_plan_step(&b, OB_OP_EMBED);
     embed->w[0] = &w;
-    embed->out = out = ob_plan_value(&b, OB_ROWS_ALL, 1, 8);
+    embed->out = out = ob_plan_add_value(&b, OB_ROWS_ALL, 1, 8);
     int chosen = ob_plan_unary(&b, OB_OP_SELECT, out, NULL, 0, 0);
     ob_plan_binary(&b, OB_OP_ADD, chosen, out);
     refuse(&b, "add");
@@ -134,7 +134,7 @@ static void test_ill_formed(void **state)
     b = begin(); /* a weight is missing */
     embed = ob_plan_step(&b, OB_OP_EMBED);
     embed->w[0] = &w;
-    embed->out = out = ob_plan_value(&b, OB_ROWS_ALL, 1, 8);
+    embed->out = out = ob_plan_add_value(&b, OB_ROWS_ALL, 1, 8);
     ob_plan_unary(&b, OB_OP_RMSNORM, out, NULL, 0, 0);
     refuse(&b, "rmsnorm");
 
@@ -142,14 +142,14 @@ static void test_ill_formed(void **state)
     for (int i = 0; i < 2; i++) {
         embed = ob_plan_step(&b, OB_OP_EMBED);
         embed->w[0] = &w;
-        embed->out = i ? out : (out = ob_plan_value(&b, OB_ROWS_ALL, 1, 8));
+        embed->out = i ? out : (out = ob_plan_add_value(&b, OB_ROWS_ALL, 1, 8));
     }
     refuse(&b, "embed");
 
     b = begin();
     embed = ob_plan_step(&b, OB_OP_EMBED);
     embed->w[0] = &w;
-    embed->out = ob_plan_value(&b, OB_ROWS_ALL, 1, 8);
+    embed->out = ob_plan_add_value(&b, OB_ROWS_ALL, 1, 8);
     refuse(&b, "no logits");
 }
 

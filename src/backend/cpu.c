@@ -31,7 +31,7 @@ static void place_operands(struct cpu_engine *e)
 {
     const struct ob_plan *plan = e->common.plan;
     for (int v = 0; v < plan->n_values; v++) {
-        const struct ob_value *value = &plan->values[v];
+        const struct ob_plan_value *value = &plan->values[v];
         /* A view comes after its parent, whose address is known by then. */
         e->value_at[v] = value->parent == OB_NO_VALUE
                              ? e->activations + value->place / sizeof(float)
@@ -203,7 +203,7 @@ static ob_status read_value(struct ob_engine *engine, int value, size_t first_ro
                             float *out, struct ob_error *err)
 {
     struct cpu_engine *e = cpu(engine);
-    const struct ob_value *v = &engine->plan->values[value];
+    const struct ob_plan_value *v = &engine->plan->values[value];
     (void)err;
     size_t width = (size_t)v->row_stride;
     memcpy(out, e->value_at[value] + first_row * width, n_rows * width * sizeof *out);

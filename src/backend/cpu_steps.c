@@ -11,11 +11,11 @@ enum { DELTA_COLUMNS = 32 };
 
 static float *row_of(const struct cpu_call *c, int value, size_t row)
 {
-    const struct ob_value *v = &c->engine->common.plan->values[value];
+    const struct ob_plan_value *v = &c->engine->common.plan->values[value];
     return c->engine->value_at[value] + row * (size_t)v->row_stride;
 }
 
-static const struct ob_value *value_of(const struct cpu_call *c, int value)
+static const struct ob_plan_value *value_of(const struct cpu_call *c, int value)
 {
     return &c->engine->common.plan->values[value];
 }
@@ -65,7 +65,7 @@ static void step_rope_table(const struct cpu_call *c)
 static void step_matmul(const struct cpu_call *c)
 {
     const struct ob_step *s = c->step;
-    const struct ob_value *x = value_of(c, s->in[0]), *y = value_of(c, s->out);
+    const struct ob_plan_value *x = value_of(c, s->in[0]), *y = value_of(c, s->out);
     size_t first, last;
     ob_worker_range(c->worker, s->w[0]->n_rows, 16, &first, &last);
     c->engine->kernels.matmul_f32(row_of(c, s->out, 0), (size_t)y->row_stride,
@@ -157,7 +157,7 @@ static bool whole_heads(enum ob_op op)
 
 static void step_heads(const struct cpu_call *c)
 {
-    const struct ob_value *out = value_of(c, c->step->out);
+    const struct ob_plan_value *out = value_of(c, c->step->out);
     size_t n_heads = (size_t)out->n_heads, n = (size_t)out->head_dim, first, last;
     if (c->step->op == OB_OP_QUANTISE && n % OB_ACT_GROUP != 0) { /* packed: one long head */
         n *= n_heads;
@@ -176,7 +176,7 @@ static void step_heads(const struct cpu_call *c)
 static void step_rope(const struct cpu_call *c)
 {
     const struct ob_step *s = c->step;
-    const struct ob_value *out = value_of(c, s->out);
+    const struct ob_plan_value *out = value_of(c, s->out);
     size_t n_heads = (size_t)out->n_heads, n_rot = (size_t)s->rope->n_rot, first, last;
     ob_worker_range(c->worker, c->n_rows * n_heads, 1, &first, &last);
     for (size_t i = first; i < last; i++) {
@@ -232,7 +232,7 @@ static void attend(const struct cpu_call *c, const struct ob_segment *seg, size_
 {
     struct cpu_engine *e = c->engine;
     const struct ob_step *s = c->step;
-    const struct ob_value *out = value_of(c, s->out);
+    const struct ob_plan_value *out = value_of(c, s->out);
     size_t n = (size_t)out->head_dim, group = (size_t)(out->n_heads / e->pages.n_heads);
     size_t n_queries = (last - first) * group;
     int kv_layer = (int)e->state_at[s->state];
@@ -291,7 +291,7 @@ static void step_attention(const struct cpu_call *c)
 static void step_conv(const struct cpu_call *c)
 {
     const struct ob_step *s = c->step;
-    const struct ob_value *x = value_of(c, s->in[0]), *y = value_of(c, s->out);
+    const struct ob_plan_value *x = value_of(c, s->in[0]), *y = value_of(c, s->out);
     size_t n = (size_t)y->head_dim, first, last;
     ob_worker_range(c->worker, n, 16, &first, &last);
     for (size_t i = 0; i < c->batch->n_segments; i++) {
@@ -309,7 +309,7 @@ static void delta_block(const struct cpu_call *c, const struct ob_segment *seg, 
                         size_t first, size_t last)
 {
     const struct ob_step *s = c->step;
-    const struct ob_value *k = value_of(c, s->in[1]), *v = value_of(c, s->in[2]);
+    const struct ob_plan_value *k = value_of(c, s->in[1]), *v = value_of(c, s->in[2]);
     size_t dk = (size_t)k->head_dim, dv = (size_t)v->head_dim;
     size_t key_head = head % (size_t)k->n_heads; /* value heads are tiled over the key heads */
     float *state = seg->state->fixed + c->engine->state_at[s->state] + head * dk * dv;
@@ -326,7 +326,7 @@ static void delta_block(const struct cpu_call *c, const struct ob_segment *seg, 
 
 static void step_delta(const struct cpu_call *c)
 {
-    const struct ob_value *v = value_of(c, c->step->in[2]);
+    const struct ob_plan_value *v = value_of(c, c->step->in[2]);
     size_t dv = (size_t)v->head_dim, n_blocks = (dv + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
     size_t first, last;
     ob_worker_range(c->worker, (size_t)v->n_heads * n_blocks, 1, &first, &last);

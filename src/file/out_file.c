@@ -40,6 +40,8 @@ static ob_status resolve(const char *path, char **out, struct ob_error *err)
         target = resolved;
     } else if (errno != ENOENT) {
         return fail_errno(err, path, "create it", errno);
+    } else if (lstat(path, &info) == 0) {
+        return ob_fail(err, OB_IO_ERROR, "%s: is a link to a file that does not exist", path);
     }
     size_t n = strlen(target) + 1;
     *out = malloc(n);

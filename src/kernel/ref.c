@@ -78,10 +78,11 @@ static void multiply(float *y, size_t y_stride, const struct ob_codes *x, const 
 static uint64_t probe_macs(size_t n_rounds)
 {
     enum { N = 256 };
-    static const int8_t a[N] = {1, 2, 3}, b[N] = {3, 2, 1};
+    int8_t a[N] = {1, 2, 3}, b[N] = {3, 2, 1};
     volatile int32_t kept = 0; /* or nothing would be computed */
     for (size_t r = 0; r < n_rounds; r++) {
         int32_t sum = kept;
+        __asm__ volatile("" : : "r"(a), "r"(b) : "memory"); /* or they would be known */
         for (size_t i = 0; i < N; i++)
             sum += a[i] * b[i];
         kept = sum & 0xff;

@@ -6,7 +6,7 @@
 #include "base/os.h"
 #include "run/batch.h"
 
-enum { PROBE_BYTES = 768 << 20, PROBES = 5, MOST_REPEATS = 100, MOST_BATCH = 64 };
+enum { PROBE_BYTES = 1 << 30, PROBES = 5, MOST_REPEATS = 100, MOST_BATCH = 64 };
 
 ob_status ob_bench_machine(struct ob_model *model, struct ob_bench_machine *out,
                            struct ob_error *err)
@@ -53,7 +53,7 @@ static int kv_bytes(const struct ob_model *m)
     return m->kv_type == OB_KV_F32 ? 4 : 2;
 }
 
-/* Multiply-adds of the output matrix, which prefill does once. */
+/* Multiply-adds of the output matrix, which prefill does for the last row of a chunk only. */
 static double head_macs(const struct ob_model *m)
 {
     return (double)m->config.n_vocab * m->config.n_embd;
@@ -89,9 +89,13 @@ static void fill_speeds(struct bench *b, struct ob_bench_row *row, double tokens
 static ob_status set_depth(struct bench *b, size_t n_sessions, size_t depth, struct ob_error *err)
 {
     for (size_t i = 0; i < n_sessions; i++) {
-        OB_TRY(ob_session_rollback(b->sessions[i], 0, err));
-        if (depth > 0)
-            OB_TRY(ob_session_append(b->sessions[i], b->ids, depth, err));
+        struct ob_session *s = b->sessions[i];
+        size_t length = ob_session_length(s);
+        /* Which tokens are there does not matter, only how many: what can be kept is not read again. */
+        if (length > depth)
+            OB_TRY(ob_session_rollback(s, depth, err));
+        else if (length < depth)
+            OB_TRY(ob_session_append(s, b->ids + length, depth - length, err));
     }
     return OB_OK;
 }
@@ -109,8 +113,10 @@ static ob_status bench_prefill(struct bench *b, size_t tokens, size_t depth,
     }
     struct ob_cost cost = ob_plan_cost(plan, depth + tokens / 2, kv_bytes(b->model));
     double runs = (double)((tokens + plan->max_rows - 1) / plan->max_rows);
-    double macs = ((double)cost.macs - head_macs(b->model)) * (double)tokens + head_macs(b->model);
-    double bytes = (double)cost.weight_bytes * runs;
+    double head = head_macs(b->model);
+    double macs = ((double)cost.macs - head) * (double)tokens + head * runs;
+    /* At least once per chunk: the weights, the states, and the keys and values before it. */
+    double bytes = (double)(cost.weight_bytes + cost.state_bytes) * runs;
     *row = (struct ob_bench_row){.test = "prefill", .tokens = tokens, .depth = depth, .batch = 1};
     row->bytes_per_token = bytes / (double)tokens;
     fill_speeds(b, row, (double)tokens, limit_seconds(b, bytes, macs));

@@ -13,7 +13,7 @@ struct ob_bench_machine {
 };
 
 struct ob_bench_options {
-    const size_t *prefill; /* [n_prefill] prompt lengths; prefill is always of one session */
+    const size_t *prefill; /* [n_prefill] prompt lengths >= 1; prefill is always of one session */
     size_t n_prefill;
     size_t decode;       /* tokens per session; 0: no decode */
     const size_t *depth; /* [n_depth >= 1] tokens already in the session */
@@ -26,7 +26,7 @@ struct ob_bench_row {
     const char *test; /* "prefill" or "decode" */
     size_t tokens, depth, batch;
     double tps_median, tps_min, tps_max; /* tokens per second of all sessions together */
-    double bytes_per_token;              /* weights and states, read and written */
+    double bytes_per_token;              /* weights and states, read and written, at mid-run */
     double gbps;                         /* that times the median speed */
     double roofline_share; /* time the slower of the two limits needs / time it took */
 };
@@ -34,7 +34,7 @@ struct ob_bench_row {
 /* Return 0 to go on; anything else ends the benchmark with OB_CANCELLED. */
 typedef int (*ob_bench_fn)(void *context, const struct ob_bench_row *row);
 
-/* Read at least 256 MB and count for 20 ms, best of several. OB_NO_MEMORY. */
+/* Read 1 GB, more than caches hold, and count for 20 ms, best of several. OB_NO_MEMORY. */
 ob_status ob_bench_machine(struct ob_model *model, struct ob_bench_machine *out,
                            struct ob_error *err);
 

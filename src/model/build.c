@@ -55,7 +55,7 @@ int model_attention(struct model_build *m, int q, int k, int v)
 
 static int rope_table(struct model_build *m)
 {
-    int out = ob_plan_value(&m->b, OB_ROWS_ALL, 1, m->rope->n_rot);
+    int out = ob_plan_add_value(&m->b, OB_ROWS_ALL, 1, m->rope->n_rot);
     struct ob_step *step = ob_plan_step(&m->b, OB_OP_ROPE_TABLE);
     if (step) {
         step->out = out;
@@ -66,7 +66,7 @@ static int rope_table(struct model_build *m)
 
 static int embed(struct model_build *m)
 {
-    int out = ob_plan_value(&m->b, OB_ROWS_ALL, 1, m->config->n_embd);
+    int out = ob_plan_add_value(&m->b, OB_ROWS_ALL, 1, m->config->n_embd);
     struct ob_step *step = ob_plan_step(&m->b, OB_OP_EMBED);
     if (step) {
         step->out = out;

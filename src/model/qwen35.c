@@ -49,7 +49,7 @@ static int delta_rule(struct model_build *m, int q, int k, int v, int decay, int
                                      .rows = c->ssm.state_size,
                                      .cols = dv,
                                  });
-    int out = ob_plan_value(b, OB_ROWS_ALL, n_heads, dv);
+    int out = ob_plan_add_value(b, OB_ROWS_ALL, n_heads, dv);
     struct ob_step *step = ob_plan_step(b, OB_OP_DELTA);
     if (!step)
         return OB_NO_VALUE;

@@ -27,7 +27,7 @@ static bool room(struct ob_plan_builder *b, void **items, size_t *capacity, int 
     return !b->no_memory;
 }
 
-static int add_value(struct ob_plan_builder *b, struct ob_value value)
+static int add_value(struct ob_plan_builder *b, struct ob_plan_value value)
 {
     struct ob_plan *plan = b->plan;
     void *items = plan->values;
@@ -38,9 +38,9 @@ static int add_value(struct ob_plan_builder *b, struct ob_value value)
     return plan->n_values++;
 }
 
-int ob_plan_value(struct ob_plan_builder *b, enum ob_domain domain, int n_heads, int head_dim)
+int ob_plan_add_value(struct ob_plan_builder *b, enum ob_domain domain, int n_heads, int head_dim)
 {
-    return add_value(b, (struct ob_value){
+    return add_value(b, (struct ob_plan_value){
                             .domain = domain,
                             .n_heads = n_heads,
                             .head_dim = head_dim,
@@ -55,8 +55,8 @@ int ob_plan_view(struct ob_plan_builder *b, int parent, int offset, int n_heads,
 {
     if (b->no_memory || parent == OB_NO_VALUE)
         return OB_NO_VALUE;
-    const struct ob_value *from = &b->plan->values[parent];
-    return add_value(b, (struct ob_value){
+    const struct ob_plan_value *from = &b->plan->values[parent];
+    return add_value(b, (struct ob_plan_value){
                             .domain = from->domain,
                             .n_heads = n_heads,
                             .head_dim = head_dim,
@@ -97,9 +97,9 @@ int ob_plan_unary(struct ob_plan_builder *b, enum ob_op op, int x, const struct 
 {
     if (b->no_memory)
         return OB_NO_VALUE;
-    struct ob_value like = b->plan->values[x];
-    int out = ob_plan_value(b, op == OB_OP_SELECT ? OB_ROWS_WANTED : like.domain, like.n_heads,
-                            like.head_dim);
+    struct ob_plan_value like = b->plan->values[x];
+    int out = ob_plan_add_value(b, op == OB_OP_SELECT ? OB_ROWS_WANTED : like.domain, like.n_heads,
+                                like.head_dim);
     struct ob_step *step = ob_plan_step(b, op);
     if (!step)
         return OB_NO_VALUE;
@@ -124,7 +124,7 @@ int ob_plan_matmul(struct ob_plan_builder *b, int x, const struct ob_tensor *w, 
 {
     if (b->no_memory)
         return OB_NO_VALUE;
-    int out = ob_plan_value(b, b->plan->values[x].domain, n_heads, head_dim);
+    int out = ob_plan_add_value(b, b->plan->values[x].domain, n_heads, head_dim);
     struct ob_step *step = ob_plan_step(b, OB_OP_MATMUL);
     if (!step)
         return OB_NO_VALUE;

@@ -23,7 +23,7 @@ static void state_cost(const struct ob_plan *plan, const struct ob_step *s, uint
         cost->state_bytes = floats * (uint64_t)kv_bytes;
         break;
     case OB_OP_ATTENTION: {
-        const struct ob_value *q = &plan->values[s->in[0]];
+        const struct ob_plan_value *q = &plan->values[s->in[0]];
         cost->state_bytes = floats * (uint64_t)kv_bytes * (depth + 1);
         cost->macs = 2 * (uint64_t)q->n_heads * (uint64_t)q->head_dim * (depth + 1);
         break;
@@ -72,7 +72,7 @@ struct ob_cost ob_plan_cost(const struct ob_plan *plan, uint64_t depth, int kv_b
 
 static void describe_value(const struct ob_plan *plan, int v, struct ob_text *out)
 {
-    const struct ob_value *value = &plan->values[v];
+    const struct ob_plan_value *value = &plan->values[v];
     ob_text_printf(out, "%%%d", v);
     if (value->n_heads == 1)
         ob_text_printf(out, "[%d]", value->head_dim);

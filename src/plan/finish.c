@@ -32,12 +32,12 @@ const char *ob_op_name(enum ob_op op)
     return ob_op_forms[op].name;
 }
 
-static int width(const struct ob_value *v)
+static int width(const struct ob_plan_value *v)
 {
     return v->n_heads * v->head_dim;
 }
 
-static bool same_heads(const struct ob_value *a, const struct ob_value *b)
+static bool same_heads(const struct ob_plan_value *a, const struct ob_plan_value *b)
 {
     return a->n_heads == b->n_heads && a->head_dim == b->head_dim && a->domain == b->domain;
 }
@@ -50,10 +50,10 @@ static bool is_vector(const struct ob_tensor *w, int n)
 /* The shapes of a step's inputs, weights and output fit its operation. */
 static bool shapes_fit(const struct ob_plan *plan, const struct ob_step *s)
 {
-    const struct ob_value *in[OB_STEP_INPUTS] = {0};
+    const struct ob_plan_value *in[OB_STEP_INPUTS] = {0};
     for (int i = 0; i < ob_op_forms[s->op].n_inputs; i++)
         in[i] = &plan->values[s->in[i]];
-    const struct ob_value *out = s->out == OB_NO_VALUE ? NULL : &plan->values[s->out];
+    const struct ob_plan_value *out = s->out == OB_NO_VALUE ? NULL : &plan->values[s->out];
     const struct ob_state_shape *state = s->state == OB_NO_STATE ? NULL : &plan->states[s->state];
     const struct ob_tensor *w = s->w[0];
     switch (s->op) {
@@ -172,7 +172,7 @@ static ob_status check_steps(struct ob_plan *plan, struct ob_error *err)
     return OB_OK;
 }
 
-size_t ob_value_bytes(const struct ob_value *v, size_t rows)
+size_t ob_value_bytes(const struct ob_plan_value *v, size_t rows)
 {
     size_t width_ = (size_t)v->row_stride;
     if (v->number == OB_NUMBER_F32)
@@ -182,7 +182,7 @@ size_t ob_value_bytes(const struct ob_value *v, size_t rows)
     return rows * (width_ + width_ / 64 * 4 + width_ / 32 * 4);
 }
 
-static size_t value_bytes(const struct ob_plan *plan, const struct ob_value *v)
+static size_t value_bytes(const struct ob_plan *plan, const struct ob_plan_value *v)
 {
     size_t rows = v->domain == OB_ROWS_ALL ? plan->max_rows : plan->max_wanted;
     return (ob_value_bytes(v, rows) + 63) / 64 * 64;
@@ -211,11 +211,11 @@ static void place_values(struct ob_plan *plan, int *live)
         int out = plan->steps[i].out;
         if (out == OB_NO_VALUE)
             continue;
-        struct ob_value *value = &plan->values[out];
+        struct ob_plan_value *value = &plan->values[out];
         size_t bytes = value_bytes(plan, value);
         size_t place = 0;
         for (int j = 0; j < n_live; j++) {
-            const struct ob_value *other = &plan->values[live[j]];
+            const struct ob_plan_value *other = &plan->values[live[j]];
             if (other->place >= place + bytes)
                 break;
             place = other->place + value_bytes(plan, other);
@@ -234,7 +234,7 @@ struct extent {
 
 static struct extent extent_of(const struct ob_plan *plan, int v)
 {
-    const struct ob_value *root = &plan->values[root_of(plan, v)];
+    const struct ob_plan_value *root = &plan->values[root_of(plan, v)];
     return (struct extent){root->place, root->place + value_bytes(plan, root)};
 }
 

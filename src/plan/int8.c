@@ -6,7 +6,7 @@
 enum { GROUP = 64 }; /* columns that share an activation scale (kernel.h) */
 
 /* A group must not reach over a gap between heads. */
-static bool can_quantise(const struct ob_value *v)
+static bool can_quantise(const struct ob_plan_value *v)
 {
     return v->head_dim % GROUP == 0 ||
            (v->head_stride == v->head_dim && v->n_heads * v->head_dim % GROUP == 0);

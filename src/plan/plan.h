@@ -57,7 +57,7 @@ enum ob_number { OB_NUMBER_F32, OB_NUMBER_CODES };
 
 enum { OB_NO_VALUE = -1, OB_NO_STATE = -1, OB_STEP_INPUTS = 5, OB_STEP_WEIGHTS = 2 };
 
-struct ob_value {
+struct ob_plan_value {
     enum ob_domain domain;
     enum ob_number number;
     int n_heads, head_dim;
@@ -106,7 +106,7 @@ struct ob_state_shape {
 };
 
 struct ob_plan {
-    struct ob_value *values;
+    struct ob_plan_value *values;
     struct ob_step *steps;
     struct ob_state_shape *states;
     int n_values, n_steps, n_states;
@@ -139,7 +139,7 @@ struct ob_plan *ob_plan_create(void);
 void ob_plan_destroy(struct ob_plan *plan); /* NULL is allowed */
 
 /* A new value of packed heads. */
-int ob_plan_value(struct ob_plan_builder *b, enum ob_domain domain, int n_heads, int head_dim);
+int ob_plan_add_value(struct ob_plan_builder *b, enum ob_domain domain, int n_heads, int head_dim);
 /* Part of `parent`'s row: n_heads of head_dim floats, head_stride apart, from `offset` on. */
 int ob_plan_view(struct ob_plan_builder *b, int parent, int offset, int n_heads, int head_dim,
                  int head_stride);
@@ -163,7 +163,7 @@ int ob_plan_matmul(struct ob_plan_builder *b, int x, const struct ob_tensor *w, 
 void ob_plan_use_int8(struct ob_plan_builder *b);
 
 /* Bytes of a value of `rows` rows. */
-size_t ob_value_bytes(const struct ob_value *value, size_t rows);
+size_t ob_value_bytes(const struct ob_plan_value *value, size_t rows);
 
 /* Check the array (single assignment, shapes, domains), find lifetimes and place every value for
  * runs of at most max_rows rows and max_wanted wanted ones. The plan is immutable afterwards.

@@ -49,6 +49,33 @@ static ob_status reserve_all(struct ob_session *const *sessions, size_t n, struc
     return OB_OK;
 }
 
+/* Give every session its logits, and only then its token: a failure leaves no ledger ahead. */
+static ob_status collect(struct ob_session *const *sessions, const int32_t *ids, size_t n,
+                         struct ob_error *err)
+{
+    struct ob_model *m = sessions[0]->model;
+    for (size_t i = 0; i < n; i++)
+        OB_TRY(m->engine->backend->read(m->engine, m->plan->logits, i, 1, sessions[i]->logits, err));
+    for (size_t i = 0; i < n; i++) {
+        struct ob_session *s = sessions[i];
+        s->ids[s->length++] = ids[i];
+        s->logits_at = s->length;
+    }
+    return OB_OK;
+}
+
+/* After a failed run, as after a failed append: the ledgers follow what the states still hold. */
+static void fall_back(struct ob_session *const *sessions, size_t n)
+{
+    struct ob_engine *engine = sessions[0]->model->engine;
+    for (size_t i = 0; i < n; i++) {
+        struct ob_session *s = sessions[i];
+        s->length = engine->backend->state_truncate(engine, s->state, s->length);
+        s->logits_at = 0;
+        engine->backend->state_reserve(engine, s->state, s->length, NULL);
+    }
+}
+
 static ob_status run_locked(struct ob_session *const *sessions, const int32_t *ids, size_t n,
                             struct ob_error *err)
 {
@@ -71,13 +98,12 @@ static ob_status run_locked(struct ob_session *const *sessions, const int32_t *i
         .wanted = wanted,
         .n_wanted = n,
     };
-    OB_TRY(m->engine->backend->run(m->engine, &batch, err));
-    for (size_t i = 0; i < n; i++) {
-        struct ob_session *s = sessions[i];
-        OB_TRY(m->engine->backend->read(m->engine, m->plan->logits, i, 1, s->logits, err));
-        s->ids[s->length++] = ids[i];
-    }
-    return OB_OK;
+    ob_status status = m->engine->backend->run(m->engine, &batch, err);
+    if (status == OB_OK)
+        status = collect(sessions, ids, n, err);
+    if (status != OB_OK)
+        fall_back(sessions, n);
+    return status;
 }
 
 ob_status ob_run_batch(struct ob_session *const *sessions, const int32_t *ids, size_t n,

@@ -165,18 +165,21 @@ ob_status ob_generate(struct ob_session *session, const struct ob_generate_optio
                       ob_delta_fn fn, void *context, struct ob_generated *result,
                       struct ob_error *err)
 {
-    if (session->length == 0)
+    static const struct ob_generate_options defaults = {0};
+    if (!fn)
+        return ob_fail(err, OB_INVALID_ARGUMENT, "ob_generate needs a function for the tokens");
+    if (!ob_session_logits(session))
         return ob_fail(err, OB_INVALID_ARGUMENT,
-                       "nothing to go on from: the session holds no token");
+                       "nothing to go on from: the session holds no token, or a read was stopped");
     struct generation g = {
         .session = session,
-        .options = options,
+        .options = options ? options : &defaults,
         .fn = fn,
         .context = context,
         .n_prompt = session->length,
     };
-    if (options->n_prompt > 0 && options->n_prompt < g.n_prompt)
-        g.n_prompt = options->n_prompt;
+    if (g.options->n_prompt > 0 && g.options->n_prompt < g.n_prompt)
+        g.n_prompt = g.options->n_prompt;
     ob_progress_fn progress = session->progress; /* single tokens are no progress to report */
     session->progress = NULL;
     ob_status status = prepare(&g, err);

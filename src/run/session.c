@@ -1,7 +1,7 @@
 /* Sessions: a ledger of tokens and the state that reading them left behind.
  *
  * The invariant: the backend's state holds exactly the tokens of the ledger, and `logits` belongs to
- * the last of them. A recurrent state cannot be cut, so going back means keeping what the state can
+ * the first `logits_at` of them, all unless a read was stopped. A recurrent state cannot be cut, so going back means keeping what the state can
  * keep and reading the rest again; nothing is ever approximated. */
 #include "run/session.h"
 
@@ -82,7 +82,7 @@ const int32_t *ob_session_ids(const struct ob_session *s)
 
 const float *ob_session_logits(const struct ob_session *s)
 {
-    return s->length > 0 ? s->logits : NULL;
+    return s->length > 0 && s->logits_at == s->length ? s->logits : NULL;
 }
 
 void ob_session_on_progress(struct ob_session *s, ob_progress_fn fn, void *context)
@@ -126,8 +126,7 @@ static void give_back_pages(struct ob_session *s)
 static void follow_state(struct ob_session *s)
 {
     s->length = backend_of(s)->state_truncate(s->model->engine, s->state, s->length);
-    if (s->length > 0) /* its logits are of later tokens: keep one less, to read it again */
-        s->length = backend_of(s)->state_truncate(s->model->engine, s->state, s->length - 1);
+    s->logits_at = 0;
 }
 
 /* Where a run's rows go. NULL fn: only the last row's logits, into the session. */
@@ -182,6 +181,7 @@ static ob_status run_rows(struct ob_session *s, const int32_t *ids, size_t n_row
     if (status == OB_OK) {
         memmove(s->ids + s->length, ids, n_rows * sizeof *ids);
         s->length += n_rows;
+        s->logits_at = s->length;
     } else {
         follow_state(s);
     }

@@ -12,7 +12,8 @@ struct ob_session {
     int32_t *ids; /* ledger [n_ctx] */
     size_t length;
 
-    float *logits; /* [n_vocab], of the last token */
+    float *logits;    /* [n_vocab], after the first logits_at tokens */
+    size_t logits_at; /* 0: of nothing; other than length after a read that was stopped */
 
     /* Tables of a run, [max rows]. */
     int32_t (*rope_at)[3];

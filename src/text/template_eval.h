@@ -227,8 +227,10 @@ bool ob_args_dict(struct ob_run *run, const struct ob_args *args, struct ob_valu
 static inline struct ob_args ob_args_rest(const struct ob_args *args)
 {
     struct ob_args rest = *args;
-    rest.plain += rest.n_plain > 0;
-    rest.n_plain -= rest.n_plain > 0;
+    if (rest.n_plain > 0) {
+        rest.plain++;
+        rest.n_plain--;
+    }
     return rest;
 }
 

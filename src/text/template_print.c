@@ -353,10 +353,12 @@ static bool format_numeric(struct format *format, const struct conversion *conve
     double real = v->kind == OB_VALUE_FLOAT ? v->as.real
                   : v->kind == OB_VALUE_INT ? (double)v->as.integer
                                             : (double)v->as.boolean;
+    bool fits = real > -0x1p63 && real < 0x1p63; /* false for NaN */
     long long whole = v->kind == OB_VALUE_BOOL  ? v->as.boolean
                       : v->kind == OB_VALUE_INT ? v->as.integer
-                                                : (long long)real;
-    if (!is_float && v->kind == OB_VALUE_FLOAT && !(real > -0x1p63 && real < 0x1p63))
+                      : fits                    ? (long long)real
+                                                : 0;
+    if (!is_float && v->kind == OB_VALUE_FLOAT && !fits)
         return ob_run_fail(format->run, OB_UNSUPPORTED, "a whole number above 64 bits");
     if (conversion->precision > 300 || (is_hex && (whole < 0 || strchr(conversion->flags, '#'))))
         return ob_run_fail(format->run, OB_UNSUPPORTED, "this format is not implemented");

@@ -114,9 +114,8 @@ INLINE f32x16 s_floats(sum16 s, int zero, int32_t add)
 /* A table: the low bytes of step 2 i, of step 2 i + 1, then the high bytes of both. */
 static void make_tables(uint8_t *tables, const int8_t *codes, size_t height, size_t n_pairs)
 {
-    static const int16_t signs[3][8] = {{-1, 1, -1, 1, -1, 1, -1, 1},
-                                        {-1, -1, 1, 1, -1, -1, 1, 1},
-                                        {-1, -1, -1, -1, 1, 1, 1, 1}};
+    static const int16_t signs[3][8] = {
+        {-1, 1, -1, 1, -1, 1, -1, 1}, {-1, -1, 1, 1, -1, -1, 1, 1}, {-1, -1, -1, -1, 1, 1, 1, 1}};
     const int16x8_t sign0 = vld1q_s16(signs[0]), sign1 = vld1q_s16(signs[1]);
     const int16x8_t sign2 = vld1q_s16(signs[2]);
     const uint8x8_t low = vdup_n_u8(31);

@@ -1,0 +1,369 @@
+/* onebit chat: a conversation at the terminal, or one user message per line of a pipe. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <editline/readline.h>
+
+#include "commands.h"
+#include "input.h"
+#include "progress.h"
+#include "report.h"
+#include "run/conversation.h"
+#include "sampling.h"
+
+struct chat_options {
+    const char *system, *think;
+    struct sampling_options sampling;
+    size_t n;
+};
+
+static const struct option chat_options[] = {
+    {0, "system", OPTION_TEXT, offsetof(struct chat_options, system), "TEXT", "the system message"},
+    {0, "think", OPTION_TEXT, offsetof(struct chat_options, think), "on|off",
+     "let the model think before it answers (default: off)"},
+    {'n', "predict", OPTION_COUNT, offsetof(struct chat_options, n), "N",
+     "most tokens of an answer"},
+    SAMPLING_OPTIONS(chat_options, sampling),
+    OPTION_END,
+};
+
+struct chat {
+    struct ob_model *model;
+    struct ob_conversation *conversation;
+    const struct common_options *common;
+    struct sampling_request *request;
+    bool terminal; /* a person reads and types */
+    bool colours;
+    bool in_thought;                /* what was printed last was dimmed */
+    struct ob_text text, reasoning; /* of the answer in hand, for --json */
+    struct ob_turn last;
+    struct progress progress;
+    bool write_failed;
+};
+
+/* Ctrl-C while an answer is written: set by the handler, read by the callbacks. */
+static volatile sig_atomic_t interrupted;
+
+static void note_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* While the engine works Ctrl-C stops it; at the prompt it ends the program as everywhere. */
+static void catch_interrupts(bool on, struct sigaction *old)
+{
+    struct sigaction action = {.sa_handler = note_interrupt};
+    sigemptyset(&action.sa_mask);
+    interrupted = 0;
+    if (on)
+        sigaction(SIGINT, &action, old);
+    else
+        sigaction(SIGINT, old, NULL);
+}
+
+/* ------------------------------------------------------------------------------------- answers */
+
+static void print_answer(struct chat *chat, const char *text, size_t n, bool reasoning)
+{
+    if (chat->colours && reasoning != chat->in_thought)
+        fputs(reasoning ? "\033[2m" : "\033[0m", stdout);
+    if (!reasoning && chat->in_thought)
+        fputs("\n\n", stdout);
+    chat->in_thought = reasoning;
+    fwrite(text, 1, n, stdout);
+    chat->write_failed = fflush(stdout) != 0;
+}
+
+static int take_answer(void *context, const char *text, size_t n, bool reasoning)
+{
+    struct chat *chat = context;
+    if (chat->common->json)
+        ob_text_append(reasoning ? &chat->reasoning : &chat->text, text, n);
+    else
+        print_answer(chat, text, n, reasoning);
+    return interrupted || chat->write_failed;
+}
+
+static int show_reading(void *context, size_t done, size_t total)
+{
+    struct chat *chat = context;
+    chat->progress.total = total;
+    progress_update(&chat->progress, done);
+    return interrupted != 0;
+}
+
+static int print_json(struct chat *chat)
+{
+    const struct ob_turn *t = &chat->last;
+    json_t *object = json_pack(
+        "{s:s%, s:s, s:I, s:I, s:I}", "text", chat->text.data ? chat->text.data : "",
+        chat->text.len, "finish_reason", sampling_finish_name(t->result.finish), "prompt_tokens",
+        (json_int_t)t->n_prompt, "cached_tokens", (json_int_t)t->sync.n_reused, "completion_tokens",
+        (json_int_t)t->result.n_tokens);
+    if (object && chat->reasoning.len > 0)
+        json_object_set_new(object, "reasoning_content",
+                            json_stringn(chat->reasoning.data, chat->reasoning.len));
+    chat->text.len = chat->reasoning.len = 0;
+    return report_json(object);
+}
+
+static int ask(struct chat *chat, struct ob_str question)
+{
+    struct ob_error err;
+    struct sigaction old;
+    chat->in_thought = false;
+    progress_begin(&chat->progress, "reading", question.len, chat->common->quiet);
+    catch_interrupts(true, &old);
+    ob_status status = ob_conversation_ask(chat->conversation, question, &chat->request->options,
+                                           take_answer, chat, &chat->last, &err);
+    catch_interrupts(false, &old);
+    progress_end(&chat->progress);
+    if (chat->in_thought && chat->colours)
+        fputs("\033[0m", stdout);
+    if (status == OB_CANCELLED) {
+        report(EXIT_DONE, "stopped while reading; the question is forgotten");
+        return EXIT_DONE;
+    }
+    if (status != OB_OK)
+        return report_run(status, &err);
+    if (chat->common->json)
+        return print_json(chat);
+    putchar('\n');
+    if (chat->terminal && chat->last.result.finish == OB_FINISH_LENGTH)
+        report(EXIT_DONE, "the answer was cut: it reached its limit of tokens");
+    return EXIT_DONE;
+}
+
+/* ------------------------------------------------------------------------------------ commands */
+
+static void print_stats(const struct chat *chat)
+{
+    const struct ob_turn *t = &chat->last;
+    struct ob_model_info info = ob_model_get_info(chat->model);
+    fprintf(stderr, "context: %zu of %zu tokens, %zu turns\n",
+            ob_conversation_length(chat->conversation), info.n_ctx,
+            ob_conversation_n_turns(chat->conversation));
+    if (t->n_prompt == 0)
+        return;
+    fprintf(stderr,
+            "last turn: prompt %zu tokens, %zu reused, %zu read in %.2f s; first difference at %zu "
+            "(%s)\n",
+            t->n_prompt, t->sync.n_reused, t->sync.n_read, t->read_seconds, t->sync.n_common,
+            t->sync.reason ? t->sync.reason : "-");
+    fprintf(stderr, "answer: %zu tokens in %.2f s, %.1f tokens/s, finish: %s\n", t->result.n_tokens,
+            t->write_seconds,
+            t->write_seconds > 0 ? (double)t->result.n_tokens / t->write_seconds : 0,
+            sampling_finish_name(t->result.finish));
+}
+
+static void print_help(void)
+{
+    fputs("/think on|off   think before answering\n"
+          "/system TEXT    replace the system message\n"
+          "/retry          answer the last question again, differently\n"
+          "/undo           forget the last question and answer\n"
+          "/stats          context use, what was reused, speed\n"
+          "/quit           end (so does Ctrl-D); Ctrl-C stops an answer\n",
+          stderr);
+}
+
+static int retry(struct chat *chat)
+{
+    struct ob_str last = ob_conversation_last_question(chat->conversation);
+    struct ob_text question = {0};
+    if (!last.ptr) {
+        report(EXIT_DONE, "there is no question to retry");
+        return EXIT_DONE;
+    }
+    ob_text_append(&question, last.ptr, last.len);
+    if (question.failed)
+        return report(EXIT_MEMORY, "not enough memory for the question");
+    ob_conversation_undo(chat->conversation);
+    chat->request->options.sampling.seed++;
+    int code = ask(chat, (struct ob_str){question.data, question.len});
+    ob_text_free(&question);
+    return code;
+}
+
+/* A line that begins with '/'. *quit is set by /quit. */
+static int command_line(struct chat *chat, const char *line, bool *quit)
+{
+    const char *argument = line + strcspn(line, " ");
+    size_t n = (size_t)(argument - line);
+    struct ob_str name = {line, n};
+    argument += strspn(argument, " ");
+    struct ob_error err;
+    if (ob_str_is(name, "/quit") || ob_str_is(name, "/exit"))
+        *quit = true;
+    else if (ob_str_is(name, "/help"))
+        print_help();
+    else if (ob_str_is(name, "/stats"))
+        print_stats(chat);
+    else if (ob_str_is(name, "/retry"))
+        return retry(chat);
+    else if (ob_str_is(name, "/undo"))
+        report(EXIT_DONE,
+               ob_conversation_undo(chat->conversation) ? "forgotten" : "there is nothing to undo");
+    else if (ob_str_is(name, "/think") && (!strcmp(argument, "on") || !strcmp(argument, "off")))
+        ob_conversation_set_thinking(chat->conversation, argument[1] == 'n');
+    else if (ob_str_is(name, "/system"))
+        return report_run(
+            ob_conversation_set_system(chat->conversation, ob_str_from(argument), &err), &err);
+    else
+        report(EXIT_DONE, "unknown command %.*s; /help lists them", (int)n, line);
+    return EXIT_DONE;
+}
+
+static int take_line(struct chat *chat, const char *line, size_t n, bool *quit)
+{
+    if (n == 0)
+        return EXIT_DONE;
+    if (line[0] == '/')
+        return command_line(chat, line, quit);
+    int code = ask(chat, (struct ob_str){line, n});
+    return code == EXIT_FAILED && chat->terminal && !chat->write_failed ? EXIT_DONE : code;
+}
+
+static int talk_at_terminal(struct chat *chat)
+{
+    bool quit = false;
+    int code = EXIT_DONE;
+    if (!chat->common->quiet)
+        fprintf(stderr, "onebit %s, %s. /help for commands, Ctrl-D to end.\n", ob_version(),
+                chat->common->model ? chat->common->model : "the built-in toy model");
+    using_history();
+    while (!quit && code == EXIT_DONE) {
+        char *line = readline("> ");
+        if (!line)
+            break;
+        if (*line)
+            add_history(line);
+        code = take_line(chat, line, strlen(line), &quit);
+        free(line);
+    }
+    return code;
+}
+
+static int talk_through_pipe(struct chat *chat)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    bool quit = false;
+    int code = EXIT_DONE;
+    ssize_t n;
+    while (!quit && code == EXIT_DONE && (n = getline(&line, &capacity, stdin)) >= 0) {
+        if (n > 0 && line[n - 1] == '\n')
+            line[--n] = '\0';
+        code = take_line(chat, line, (size_t)n, &quit);
+    }
+    if (code == EXIT_DONE && ferror(stdin))
+        code = report(EXIT_FAILED, "cannot read the standard input: %s", strerror(errno));
+    free(line);
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------- set-up */
+
+static struct ob_template_clock clock_now(void)
+{
+    time_t now = time(NULL);
+    struct tm t;
+    if (!localtime_r(&now, &t))
+        return (struct ob_template_clock){0};
+    return (struct ob_template_clock){t.tm_year + 1900, t.tm_mon + 1, t.tm_mday,
+                                      t.tm_hour,        t.tm_min,     t.tm_sec};
+}
+
+static int open_conversation(struct chat *chat, const struct chat_options *own)
+{
+    struct ob_error err;
+    struct ob_text text = {0};
+    struct ob_conversation_options options = {.clock = clock_now(),
+                                              .thinking = own->think && own->think[1] == 'n'};
+    int code = EXIT_DONE;
+    if (chat->common->template_file)
+        code = input_read_text(chat->common->template_file, &text);
+    if (text.data)
+        options.template_text = (struct ob_str){text.data, text.len};
+    if (code == EXIT_DONE)
+        code = report_open(ob_conversation_open(chat->model, &options, &chat->conversation, &err),
+                           &err);
+    ob_text_free(&text);
+    if (code == EXIT_DONE && own->system)
+        code = report_run(
+            ob_conversation_set_system(chat->conversation, ob_str_from(own->system), &err), &err);
+    if (code == EXIT_DONE)
+        ob_conversation_on_progress(chat->conversation, show_reading, chat);
+    return code;
+}
+
+static int talk(struct ob_model *model, const struct common_options *common,
+                const struct chat_options *own, struct sampling_request *request)
+{
+    struct chat chat = {.model = model,
+                        .common = common,
+                        .request = request,
+                        .terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)};
+    chat.colours = chat.terminal && report_colours();
+    int code = open_conversation(&chat, own);
+    if (code == EXIT_DONE)
+        code = chat.terminal ? talk_at_terminal(&chat) : talk_through_pipe(&chat);
+    ob_conversation_close(chat.conversation);
+    ob_text_free(&chat.text);
+    ob_text_free(&chat.reasoning);
+    return code;
+}
+
+static int chat_run(int argc, char **argv)
+{
+    const struct ob_sampling usual = {.temperature = 0.7f, .top_k = 20, .top_p = 0.95f};
+    struct common_options common;
+    struct chat_options own = {0};
+    struct arguments args;
+    struct sampling_request request;
+    struct ob_model *model;
+    int code;
+    if (!options_parse(&chat_command, argc, argv, &common, &own, &args, &code))
+        return code;
+    if (args.count > 0)
+        return report(EXIT_USAGE, "unexpected argument '%s'; see 'onebit chat --help'",
+                      args.items[0]);
+    if (own.think && strcmp(own.think, "on") != 0 && strcmp(own.think, "off") != 0)
+        return report(EXIT_USAGE, "--think %s: it must be on or off", own.think);
+    code = sampling_request(&own.sampling, &common, &usual, &request);
+    if (code != EXIT_DONE)
+        return code;
+    request.options.max_tokens = own.n;
+    struct ob_model_options wanted = options_for_model(&common);
+    code = input_open_model(&common, &wanted, &model);
+    if (code != EXIT_DONE)
+        return code;
+    code = talk(model, &common, &own, &request);
+    ob_model_close(model);
+    return code;
+}
+
+const struct command chat_command = {
+    .name = "chat",
+    .arguments = "[-m MODEL] [--system TEXT] [--think on|off] [-n N] [--json]",
+    .summary = "talk with a model",
+    .details =
+        "A conversation in the form the model was trained on, with its own template. On a terminal:\n"
+        "line editing and history, /help for commands, Ctrl-C stops an answer and keeps the\n"
+        "conversation, Ctrl-D ends it. From a pipe every line is a message of the user. Sampling is\n"
+        "by --temp 0.7 --top-k 20 --top-p 0.95 unless told otherwise.\n\n"
+        "With --json one object per answer: {\"text\", \"finish_reason\", \"prompt_tokens\",\n"
+        "\"cached_tokens\", \"completion_tokens\"}, and \"reasoning_content\" if it thought.\n\n"
+        "Examples:\n"
+        "  onebit chat\n"
+        "  onebit chat -m model.gguf --think on --system 'You are brief.'\n"
+        "  printf 'Hello!\\nWho are you?\\n' | onebit chat --temp 0 --json\n",
+    .options = chat_options,
+    .run = chat_run,
+};
