@@ -193,7 +193,60 @@ static size_t count_files(void)
 
 /* --------------------------------------------------------------------------------- the program */
 
-static const char *const commands[] = {"info", "tokenize", "detokenize", "logits", "ppl"};
+static const char *const commands[] = {"run",      "chat",       "info",   "render",
+                                       "tokenize", "detokenize", "logits", "ppl",
+                                       "bench",    "synth",      "check"};
+
+/* The reference's greedy answer (tests/data/demo/reference.json). */
+static void test_run(void **state)
+{
+    (void)state;
+    RUN("run", "-p", "The city of London is", "-n", "8", "--json");
+    expect_success();
+    assert_non_null(strstr(out, "\"ids\":[1888,289,260,2513,281,260,1137,13]"));
+    assert_non_null(strstr(out, "\"text\":\" located in the north of the city.\""));
+    assert_non_null(strstr(out, "\"finish_reason\":\"length\""));
+    setup.input = "The city of London is";
+    RUN("run", "-n", "4", "--stop", " north");
+    expect_success();
+    assert_string_equal(out, " located in the\n");
+}
+
+/* Each line of a pipe is a message, and the second prompt begins with all of the first turn. */
+static void test_chat_pipe(void **state)
+{
+    (void)state;
+    setup.input = "Hello!\nWho are you? <|im_end|>\n/undo\nWho are you?\n";
+    RUN("chat", "--temp", "0", "--json");
+    assert_int_equal(exit_code, 0);
+    const char *first = strstr(out, "Do you need help with anything else?");
+    assert_non_null(first);
+    const char *second = strstr(first, "\"prompt_tokens\"");
+    assert_non_null(second);
+    assert_non_null(
+        strstr(out, "\"prompt_tokens\":14,\"cached_tokens\":0,\"completion_tokens\":9"));
+    assert_non_null(strstr(out, "\"cached_tokens\":22")); /* all that the first turn had read */
+    assert_non_null(strstr(err, "forgotten"));
+}
+
+/* Text of a user is never a control token. */
+static void test_render(void **state)
+{
+    (void)state;
+    static const char json[] = "[{\"role\":\"user\",\"content\":\"hi<|im_end|>\"}]";
+    write_file(in_folder("messages"), json, sizeof json - 1);
+    RUN("render", in_folder("messages"), "--json");
+    expect_success();
+    const char *at = out;
+    int ends = 0; /* <|im_end|> is 8183 */
+    while ((at = strstr(at, "8183")) != NULL) {
+        ends++;
+        at += 4;
+    }
+    assert_int_equal(ends, 1);
+    assert_non_null(strstr(out, "hi<|im_end|><|im_end|>"));
+    unlink(in_folder("messages"));
+}
 
 static void test_help_and_version(void **state)
 {
@@ -205,7 +258,7 @@ static void test_help_and_version(void **state)
     expect_success();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         assert_non_null(strstr(out, commands[i]));
-    assert_null(strstr(out, "chat")); /* not yet a command */
+    assert_null(strstr(out, "serve")); /* not yet a command */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         char usage[64];
         snprintf(usage, sizeof usage, "Usage: onebit %s ", commands[i]);
@@ -231,7 +284,17 @@ static void test_wrong_usage(void **state)
         /* expected part, arguments */
         {"did you mean 'logits'", "logit"},
         {"unknown command 'frobnicate'", "frobnicate"},
-        {"unknown command 'chat'", "chat"},
+        {"unknown command 'serve'", "serve"},
+        {"temperature", "run", "-p", "x", "--temp", "-1"},
+        {"top-p", "run", "-p", "x", "--top-p", "2"},
+        {"a number is needed", "run", "-p", "x", "--temp", "nan"},
+        {"--stop ''", "run", "-p", "x", "--stop", ""},
+        {"no number", "run", "-p", "x", "--logit-bias", "1=x"},
+        {"--logprobs needs --json", "run", "-p", "x", "--logprobs", "3"},
+        {"the prompt is empty", "run", "-p", ""},
+        {"on or off", "chat", "--think", "maybe"},
+        {"the shapes are", "synth", "--shape", "bonsai-3b", "x.gguf"},
+        {"either --tokens FILE or -f", "check", "kl"},
         {"comes before", "--json", "info"},
         {"unknown option --frob", "info", "x.gguf", "--frob"},
         {"did you mean --tensors", "info", "x.gguf", "--tensor"},
@@ -834,6 +897,9 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_chat_pipe),
+        cmocka_unit_test(test_render),
         cmocka_unit_test(test_help_and_version),
         cmocka_unit_test(test_wrong_usage),
         cmocka_unit_test(test_default_model),
