@@ -16,7 +16,7 @@ all: deps
 	@cmake --build --preset release
 
 run: all
-	build/onebit run -p "The city of London is" -n 40
+	build/onebit chat
 
 test:
 	scripts/test.sh
