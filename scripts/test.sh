@@ -39,6 +39,7 @@ stage "build: gcc, sanitizers" build asan
 stage "tests: release" run_tests build
 stage "tests: sanitizers" run_tests build-asan
 stage "wasm" scripts/check_wasm.sh
+stage "aarch64" scripts/check_aarch64.sh
 
 echo "=== nothing failed"
 printf '%s\n' "${summary[@]}"
