@@ -40,7 +40,9 @@ struct rng *ck_rng(struct ck *c); /* the same numbers for every level */
 /* Report that the case has failed. */
 __attribute__((format(printf, 2, 3))) void ck_fail(struct ck *c, const char *format, ...);
 
-enum { CK_FILL = 0xa5 }; /* every byte of a fresh buffer */
+enum {
+    CK_FILL = 0x7f
+}; /* every byte of a fresh buffer: as a float, too large to be added unseen */
 
 /* A buffer that ends where an inaccessible page starts; it starts as aligned as its length is. */
 void *ck_take(struct ck *c, size_t bytes);

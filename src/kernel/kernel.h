@@ -220,9 +220,9 @@ struct ob_kernels {
 
 /* A bit per instruction set extension this CPU and operating system offer. */
 enum ob_cpu_bits {
-    OB_CPU_AVX2 = 1,   /* AVX2, F16C, BMI2 */
-    OB_CPU_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI, VBMI */
-    OB_CPU_NEON = 4,   /* Advanced SIMD of 64-bit Arm */
+    OB_CPU_AVX2 = 1,    /* AVX2, F16C, BMI2 */
+    OB_CPU_AVX512 = 2,  /* AVX-512 F, BW, VL, DQ, VNNI, VBMI */
+    OB_CPU_NEON = 4,    /* Advanced SIMD of 64-bit Arm */
     OB_CPU_DOTPROD = 8, /* and its dot products of bytes */
 };
 uint32_t ob_cpu_detect(void);

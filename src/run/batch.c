@@ -55,7 +55,8 @@ static ob_status collect(struct ob_session *const *sessions, const int32_t *ids,
 {
     struct ob_model *m = sessions[0]->model;
     for (size_t i = 0; i < n; i++)
-        OB_TRY(m->engine->backend->read(m->engine, m->plan->logits, i, 1, sessions[i]->logits, err));
+        OB_TRY(
+            m->engine->backend->read(m->engine, m->plan->logits, i, 1, sessions[i]->logits, err));
     for (size_t i = 0; i < n; i++) {
         struct ob_session *s = sessions[i];
         s->ids[s->length++] = ids[i];
