@@ -220,7 +220,7 @@ static void test_wrong_usage(void **state)
     (void)state;
     static const char *const wrong[] = {
         DEMO "--prefill 0,8",
-        DEMO "--prefill 8;9",
+        DEMO "--prefill '8;9'",
         DEMO "--depth ''",
         DEMO "--depth -1",
         DEMO "--shape bonsai-8b",

@@ -429,6 +429,44 @@ static void test_encode_spans(void **state)
     ob_tokenizer_destroy(tokenizer);
 }
 
+/* With preserve_thinking, which is passed unless told otherwise, a second turn extends the text the
+ * model has seen: the first prompt, its answer and the end of the turn. */
+static void test_demo_extends(void **state)
+{
+    struct ob_heap heap = {0};
+    struct ob_value messages = {.kind = OB_VALUE_NONE};
+    struct ob_rendered first, second;
+    struct ob_chat_options options = {0};
+    struct ob_template *tpl;
+    struct ob_error err;
+    char text[4096], seen[4096];
+    struct ob_str none = {NULL, 0};
+    FILE *file = fopen(TEST_DATA "/templates/demo.jinja", "rb");
+    (void)state;
+    assert_non_null(file);
+    size_t n = fread(text, 1, sizeof text, file);
+    fclose(file);
+    CHECK_OK(ob_template_compile(text, n, &tpl, &err), err);
+    assert_true(ob_chat_add(&heap, &messages, ob_str_from("user"), ob_str_from("hi"), none));
+    CHECK_OK(ob_chat_render(tpl, &messages, NULL, &options, &first, &err), err);
+    n = (size_t)snprintf(seen, sizeof seen, "%.*sHello.<|im_end|>\n", (int)first.n_bytes,
+                         first.text);
+    assert_true(
+        ob_chat_add(&heap, &messages, ob_str_from("assistant"), ob_str_from("Hello."), none));
+    assert_true(ob_chat_add(&heap, &messages, ob_str_from("user"), ob_str_from("more"), none));
+    CHECK_OK(ob_chat_render(tpl, &messages, NULL, &options, &second, &err), err);
+    CHECK(second.n_bytes > n && memcmp(second.text, seen, n) == 0, "%.*s", (int)second.n_bytes,
+          second.text);
+    ob_rendered_free(&second);
+    options.preserve_thinking = OB_CHAT_OFF;
+    CHECK_OK(ob_chat_render(tpl, &messages, NULL, &options, &second, &err), err);
+    assert_true(memcmp(second.text, seen, n) != 0);
+    ob_rendered_free(&second);
+    ob_rendered_free(&first);
+    ob_template_destroy(tpl);
+    ob_heap_free(&heap);
+}
+
 /* Enough keys for the index, in order, found again, replaced in place. */
 static void test_big_dict(void **state)
 {
@@ -459,11 +497,11 @@ static void test_big_dict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_constructs), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits),     cmocka_unit_test(test_deep_source),
-        cmocka_unit_test(test_origins),    cmocka_unit_test(test_chat_names),
-        cmocka_unit_test(test_chat_ids),   cmocka_unit_test(test_encode_spans),
-        cmocka_unit_test(test_big_dict),
+        cmocka_unit_test(test_constructs),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),       cmocka_unit_test(test_deep_source),
+        cmocka_unit_test(test_origins),      cmocka_unit_test(test_chat_names),
+        cmocka_unit_test(test_chat_ids),     cmocka_unit_test(test_encode_spans),
+        cmocka_unit_test(test_demo_extends), cmocka_unit_test(test_big_dict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,9 +18,11 @@ static void read_part(const struct ob_worker *worker, void *context)
     for (size_t i = first; i + 64 <= last; i += 64)
         for (size_t j = 0; j < 64; j++)
             lane[j] |= words[i + j];
-    volatile uint64_t kept = 0; /* or nothing would be read */
-    for (size_t j = 0; j < 64; j++)
-        kept |= lane[j];
+    for (size_t j = 1; j < 64; j++)
+        lane[0] |= lane[j];
+    /* Kept, or nothing would be read. */
+    float *scratch = p->engine->scratch + (size_t)worker->index * p->engine->scratch_floats;
+    memcpy(scratch, &lane[0], sizeof *scratch);
 }
 
 static void multiply_part(const struct ob_worker *worker, void *context)

@@ -127,19 +127,26 @@ static bool is_leap(int year)
     return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
 }
 
+static int clamp(int value, int low, int high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
 static struct moment moment_of(const struct ob_template_clock *clock)
 {
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
     struct moment m = {.clock = *clock};
-    int year = clock->year, month = clock->month < 1 || clock->month > 12 ? 1 : clock->month;
-    m.clock.month = month;
-    m.year_day = before[month - 1] + clock->day - 1 + (month > 2 && is_leap(year));
+    int year = m.clock.year = clamp(clock->year, 1, 9999);
+    int month = m.clock.month = clamp(clock->month, 1, 12);
+    int day = m.clock.day = clamp(clock->day, 1, 31);
+    m.clock.hour = clamp(clock->hour, 0, 23);
+    m.clock.minute = clamp(clock->minute, 0, 59);
+    m.clock.second = clamp(clock->second, 0, 60);
+    m.year_day = before[month - 1] + day - 1 + (month > 2 && is_leap(year));
     /* Sakamoto's rule. */
     static const int shift[] = {0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4};
     int y = year - (month < 3);
-    m.week_day = (y + y / 4 - y / 100 + y / 400 + shift[month - 1] + clock->day) % 7;
-    if (m.week_day < 0)
-        m.week_day += 7;
+    m.week_day = (y + y / 4 - y / 100 + y / 400 + shift[month - 1] + day) % 7;
     return m;
 }
 
@@ -164,83 +171,51 @@ static int iso_week(const struct moment *m, int *year)
     return week;
 }
 
-struct directive {
-    char pad; /* '0', ' ' or '-': what %X without a flag pads with */
-    int width, value;
-};
-
-/* Numbers of a directive; false for the others. */
-static bool numeric(const struct moment *m, char c, struct directive *out)
+/* The number a directive stands for; false for those that stand for text. */
+static bool number_of(const struct moment *m, char c, int *out)
 {
-    int hour12 = m->clock.hour % 12 == 0 ? 12 : m->clock.hour % 12, year;
-    int week = iso_week(m, &year);
-    switch (c) {
-    case 'Y':
-        *out = (struct directive){'-', 1, m->clock.year};
-        return true;
-    case 'C':
-        *out = (struct directive){'0', 2, m->clock.year / 100};
-        return true;
-    case 'y':
-        *out = (struct directive){'0', 2, m->clock.year % 100};
-        return true;
-    case 'm':
-        *out = (struct directive){'0', 2, m->clock.month};
-        return true;
-    case 'd':
-        *out = (struct directive){'0', 2, m->clock.day};
-        return true;
-    case 'e':
-        *out = (struct directive){' ', 2, m->clock.day};
-        return true;
-    case 'H':
-        *out = (struct directive){'0', 2, m->clock.hour};
-        return true;
-    case 'k':
-        *out = (struct directive){' ', 2, m->clock.hour};
-        return true;
-    case 'I':
-        *out = (struct directive){'0', 2, hour12};
-        return true;
-    case 'l':
-        *out = (struct directive){' ', 2, hour12};
-        return true;
-    case 'M':
-        *out = (struct directive){'0', 2, m->clock.minute};
-        return true;
-    case 'S':
-        *out = (struct directive){'0', 2, m->clock.second};
-        return true;
-    case 'f':
-        *out = (struct directive){'0', 6, 0};
-        return true;
-    case 'j':
-        *out = (struct directive){'0', 3, m->year_day + 1};
-        return true;
-    case 'u':
-        *out = (struct directive){'0', 1, m->week_day == 0 ? 7 : m->week_day};
-        return true;
-    case 'w':
-        *out = (struct directive){'0', 1, m->week_day};
-        return true;
-    case 'U':
-        *out = (struct directive){'0', 2, (m->year_day + 7 - m->week_day) / 7};
-        return true;
-    case 'W':
-        *out = (struct directive){'0', 2, (m->year_day + 7 - (m->week_day + 6) % 7) / 7};
-        return true;
-    case 'V':
-        *out = (struct directive){'0', 2, week};
-        return true;
-    case 'G':
-        *out = (struct directive){'-', 1, year};
-        return true;
-    case 'g':
-        *out = (struct directive){'0', 2, year % 100};
-        return true;
-    default:
-        return false;
-    }
+    const struct ob_template_clock *clock = &m->clock;
+    int year, week = iso_week(m, &year), monday = (m->week_day + 6) % 7;
+    int hour12 = clock->hour % 12 == 0 ? 12 : clock->hour % 12;
+    const struct {
+        char c;
+        int value;
+    } numbers[] = {
+        {'Y', clock->year},
+        {'C', clock->year / 100},
+        {'y', clock->year % 100},
+        {'m', clock->month},
+        {'d', clock->day},
+        {'e', clock->day},
+        {'H', clock->hour},
+        {'k', clock->hour},
+        {'I', hour12},
+        {'l', hour12},
+        {'M', clock->minute},
+        {'S', clock->second},
+        {'f', 0},
+        {'j', m->year_day + 1},
+        {'u', monday + 1},
+        {'w', m->week_day},
+        {'U', (m->year_day + 7 - m->week_day) / 7},
+        {'W', (m->year_day + 7 - monday) / 7},
+        {'V', week},
+        {'G', year},
+        {'g', year % 100},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].c == c) {
+            *out = numbers[i].value;
+            return true;
+        }
+    return false;
+}
+
+/* How many digits a number has at least, and what fills it up ('-': nothing) without a flag. */
+static int width_of(char c, char *pad)
+{
+    *pad = strchr("YG", c) ? '-' : strchr("ekl", c) ? ' ' : '0';
+    return c == 'j' ? 3 : c == 'f' ? 6 : strchr("YGuw", c) ? 1 : 2;
 }
 
 /* Text of a directive, or a format that it stands for; NULL for the unknown. */
@@ -296,16 +271,17 @@ static const char *textual(const struct moment *m, char c, bool *is_format)
 static bool write_directive(struct ob_run *run, const struct moment *m, char flag, char c,
                             enum ob_origin origin, struct ob_string_buffer *buffer)
 {
-    struct directive number;
-    char text[32];
+    char text[32], pad;
     bool is_format;
-    if (numeric(m, c, &number)) {
-        char pad = flag == '_' ? ' ' : flag ? flag : number.pad;
-        snprintf(text, sizeof text,
-                 pad == '-'   ? "%d"
-                 : pad == ' ' ? "%*d"
-                              : "%0*d",
-                 pad == '-' ? number.value : number.width, number.value);
+    int number;
+    if (number_of(m, c, &number)) {
+        int width = width_of(c, &pad);
+        if (flag)
+            pad = flag == '_' ? ' ' : flag;
+        if (pad == '-')
+            snprintf(text, sizeof text, "%d", number);
+        else
+            snprintf(text, sizeof text, pad == ' ' ? "%*d" : "%0*d", width, number);
         ob_buffer_text(run->heap, buffer, text, origin);
         return true;
     }

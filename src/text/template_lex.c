@@ -98,7 +98,7 @@ static size_t skip_space(const struct lexer *lexer, size_t at)
     return at + ob_space_before(lexer->source->text + at, lexer->source->len - at);
 }
 
-/* The end of a tag at `at`, such as "-%}": its length with the blanks it eats, 0 if there is none. */
+/* The end of a tag at `at`, such as "-%}": its length with the blanks it eats, or 0. */
 static size_t tag_end(const struct lexer *lexer, size_t at, const char *close, bool trim)
 {
     if (byte_at(lexer, at) == '-' && starts(lexer, at + 1, close))
@@ -204,7 +204,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Digits of base 8 or 16 at text [n], at most `max`: their number, -1 for a value that is too big. */
+/* Digits of base 8 or 16 at text [n], at most `max`: their number, -1 if the value is too big. */
 static int read_digits(const char *text, size_t n, int base, int max, int32_t *out)
 {
     int used = 0;

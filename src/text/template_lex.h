@@ -49,7 +49,7 @@ void ob_source_place(const struct ob_source *source, size_t at, size_t *line, si
 void ob_source_prefix(struct ob_error *err, ob_status status, const struct ob_source *source,
                       size_t at);
 
-/* Copy text [n] into `heap` as a source. Fails with OB_NO_MEMORY, or OB_UNSUPPORTED above 16 MiB. */
+/* Copy text [n] into `heap` as a source. Fails with OB_NO_MEMORY, OB_UNSUPPORTED above 16 MiB. */
 ob_status ob_source_make(struct ob_heap *heap, const char *text, size_t n, struct ob_source *source,
                          struct ob_error *err);
 

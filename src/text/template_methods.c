@@ -732,7 +732,8 @@ static const struct {
     const char *unsafe, *unknown; /* names between blanks */
 } types[] = {
     {OB_VALUE_STRING, string_methods, "",
-     " casefold encode expandtabs format_map isidentifier isprintable istitle maketrans translate "},
+     " casefold encode expandtabs format_map isidentifier isprintable istitle maketrans "
+     "translate "},
     {OB_VALUE_LIST, list_methods, " append extend insert remove reverse sort ", ""},
     {OB_VALUE_TUPLE, tuple_methods, "", ""},
     {OB_VALUE_DICT, dict_methods, " clear pop popitem setdefault update ", " fromkeys "},

@@ -337,7 +337,7 @@ static bool read_conversion(struct format *format, struct conversion *conversion
     return true;
 }
 
-/* A number in C's format, which is Python's for these types. The locale's decimal point is undone. */
+/* A number in C's format, which is Python's for these types, without the locale's decimal point. */
 static bool format_numeric(struct format *format, const struct conversion *conversion,
                            const struct ob_value *v)
 {

@@ -24,7 +24,7 @@ void *ob_heap_alloc(struct ob_heap *heap, size_t n, size_t size);
 void ob_heap_free(struct ob_heap *heap);
 
 enum ob_value_kind {
-    OB_VALUE_UNDEFINED, /* what a missing name or key gives; `text` says what was missing, or NULL */
+    OB_VALUE_UNDEFINED, /* what a missing name or key gives; `text` says which, or NULL */
     OB_VALUE_NONE,
     OB_VALUE_BOOL,
     OB_VALUE_INT,
@@ -161,7 +161,7 @@ static inline enum ob_origin ob_vstring_origin(const struct ob_vstring *s, size_
 
 /* Characters (code points; each byte of ill-formed UTF-8 counts as one). */
 size_t ob_string_n_chars(struct ob_vstring *s);
-/* The byte where character `index` starts; the length of the string for the index after the last. */
+/* The byte where character `index` starts; for the index after the last, the string's length. */
 size_t ob_string_byte_at(struct ob_vstring *s, size_t index);
 
 /* Bytes [from, to) of `s` as a string that shares them. */

@@ -46,7 +46,11 @@ CALCULATOR = {
 }
 EMPTY_TOOL = {
     "type": "function",
-    "function": {"name": "now", "description": "", "parameters": {"type": "object", "properties": {}}},
+    "function": {
+        "name": "now",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    },
 }
 TOOLS = [WEATHER, CALCULATOR, EMPTY_TOOL]
 PLAIN_TOOL = {
@@ -72,7 +76,9 @@ OTHER_TOOL = {
         "description": "Opens a book.",
         "parameters": {
             "type": "object",
-            "properties": {"title": {"type": "string", "description": "Its title", "enum": ["A", "B"]}},
+            "properties": {
+                "title": {"type": "string", "description": "Its title", "enum": ["A", "B"]},
+            },
             "required": ["title"],
         },
         "return": {"type": "string"},
@@ -121,7 +127,10 @@ IMAGES = [
     }
 ]
 VIDEO = [
-    {"role": "user", "content": [text("Look: "), {"type": "video", "video": "a.mp4"}, text(" nice?")]},
+    {
+        "role": "user",
+        "content": [text("Look: "), {"type": "video", "video": "a.mp4"}, text(" nice?")],
+    },
     {"role": "assistant", "content": [text("Very "), text("nice.")]},
     {"role": "user", "content": [text("Good.")]},
 ]
@@ -134,7 +143,11 @@ TWO_CALLS = {
     "role": "assistant",
     "content": "I will ask twice.",
     "tool_calls": [
-        {"id": "aaaaaaaa1", "type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": "2"}}},
+        {
+            "id": "aaaaaaaa1",
+            "type": "function",
+            "function": {"name": "add", "arguments": {"a": 1, "b": "2"}},
+        },
         {"id": "aaaaaaaa2", "type": "function", "function": {"name": "now", "arguments": {}}},
     ],
 }
@@ -159,13 +172,19 @@ def base_cases():
     yield "turns", [SYSTEM, USER, REPLY, THANKS], None, {}
     yield "turns without system", [USER, REPLY, THANKS], None, {}
     yield "no prompt", [USER, REPLY], None, {"add_generation_prompt": False}
-    yield "continued", [USER, {"role": "assistant", "content": "It is"}], None, {"continue_final_message": True}
+    yield (
+        "continued", [USER, {"role": "assistant", "content": "It is"}], None,
+        {"continue_final_message": True},
+    )
     yield "thinking off", [SYSTEM, USER], None, off
     yield "thinking on", [SYSTEM, USER], None, {**on, "thinking": True, "reasoning_effort": "high"}
     yield "thought in content", [USER, THINKING, THANKS], None, on
     yield "thought apart", [USER, REASONING, THANKS], None, on
     yield "thought preserved", [USER, REASONING, THANKS], None, {**on, "preserve_thinking": True}
-    yield "thought preserved off", [USER, THINKING, THANKS], None, {**off, "preserve_thinking": True}
+    yield (
+        "thought preserved off", [USER, THINKING, THANKS], None, {**off,
+        "preserve_thinking": True},
+    )
     yield "thought last", [USER, REASONING], None, {**on, "add_generation_prompt": False}
     yield "tools", [SYSTEM, USER], TOOLS, {}
     yield "tools without system", [USER], TOOLS, {}
@@ -176,34 +195,64 @@ def base_cases():
     yield "plain tools", [SYSTEM, USER], PLAIN, {}
     yield "plain tools, thinking", [USER], PLAIN, {**on, "thinking": True}
     yield "plain tools, one", [SYSTEM, USER, REPLY, THANKS], PLAIN[:1], off
-    yield "plain call", [USER, call("search", {"query": "über <b>", "limit": 3}), result("A, B", "search")], PLAIN, {}
-    yield "plain call answered", [SYSTEM, USER, call("open_book", {"title": "A"}, content="Let me look."),
-                                  result("Text\n", "open_book"), REPLY, THANKS], PLAIN, on
-    yield "plain call, no content", [USER, {**call("search", {"query": "x"}), "content": None},
-                                     result("A", "search"), REPLY], PLAIN, {"add_generation_prompt": False}
-    yield "many names", [SYSTEM, USER, REPLY, THANKS], PLAIN, {
-        "functions": '[{"name": "f"}]', "builtin_tools": ["code_interpreter", "brave_search"],
-        "date_string": "1 Jan 2026", "tools_in_user_message": False, "thinking_budget": 512,
-        "model_identity": "You are X.", "enable_thinking": True, "thinking": True,
-        "reasoning_effort": "low", "controls": {"length": "long", "originality": "x"}, "system_prompt": "S.",
-        "tool_choice": "auto", "datetime": "now", "custom_tools": PLAIN, "num_img_tokens": "3"}
-    yield "arguments as text", [USER, call("add", '{"a": 1, "b": "x"}'), result("3", "add")], TOOLS, {}
-    yield "two calls", [USER, TWO_CALLS, result("3", "add", "aaaaaaaa1"), result("noon", "now", "aaaaaaaa2"),
-                        REPLY, THANKS], TOOLS, {}
-    yield "call with thought", [USER, {**call("now", {}), "reasoning_content": "Hm."}, result("noon", "now"),
-                                REASONING], TOOLS, {**on, "add_generation_prompt": False}
-    yield "result as parts", [USER, call("now", {}), {**result("", "now"), "content": [text("noon"), text("!")]}], TOOLS, {}
-    yield "content none", [USER, {**call("now", {}), "content": None}, result("noon", "now")], TOOLS, {}
+    yield (
+        "plain call", [USER, call("search", {"query": "über <b>", "limit": 3}), result("A, B",
+        "search")], PLAIN, {},
+    )
+    yield (
+        "plain call answered", [SYSTEM, USER, call("open_book", {"title": "A"},
+        content="Let me look."), result("Text\n", "open_book"), REPLY, THANKS], PLAIN, on,
+    )
+    yield (
+        "plain call, no content", [USER, {**call("search", {"query": "x"}), "content": None},
+        result("A", "search"), REPLY], PLAIN, {"add_generation_prompt": False},
+    )
+    yield (
+        "many names", [SYSTEM, USER, REPLY, THANKS], PLAIN, { "functions": '[{"name": "f"}]',
+        "builtin_tools": ["code_interpreter", "brave_search"], "date_string": "1 Jan 2026",
+        "tools_in_user_message": False, "thinking_budget": 512, "model_identity": "You are X.",
+        "enable_thinking": True, "thinking": True, "reasoning_effort": "low",
+        "controls": {"length": "long", "originality": "x"}, "system_prompt": "S.",
+        "tool_choice": "auto", "datetime": "now", "custom_tools": PLAIN, "num_img_tokens": "3"},
+    )
+    yield (
+        "arguments as text", [USER, call("add", '{"a": 1, "b": "x"}'), result("3", "add")], TOOLS,
+        {},
+    )
+    yield (
+        "two calls", [USER, TWO_CALLS, result("3", "add", "aaaaaaaa1"), result("noon", "now",
+        "aaaaaaaa2"), REPLY, THANKS], TOOLS, {},
+    )
+    yield (
+        "call with thought", [USER, {**call("now", {}), "reasoning_content": "Hm."},
+        result("noon", "now"), REASONING], TOOLS, {**on, "add_generation_prompt": False},
+    )
+    yield (
+        "result as parts", [USER, call("now", {}), {**result("", "now"), "content": [text("noon"),
+        text("!")]}], TOOLS, {},
+    )
+    yield (
+        "content none", [USER, {**call("now", {}), "content": None}, result("noon", "now")],
+        TOOLS, {},
+    )
     yield "images", IMAGES, None, {}
     yield "images counted", IMAGES, None, {"add_vision_id": True}
     yield "video", VIDEO, None, {}
     yield "system as parts", [{"role": "system", "content": [text("Be brief.")]}, USER], None, {}
-    yield "empty content", [{"role": "system", "content": ""}, {"role": "user", "content": ""}], None, {}
-    yield "blank content", [{"role": "user", "content": " \n\t hi \n"}, {"role": "assistant", "content": " \n"},
-                            {"role": "user", "content": "\u00a0"}], None, {}
+    yield (
+        "empty content", [{"role": "system", "content": ""}, {"role": "user", "content": ""}],
+        None, {},
+    )
+    yield (
+        "blank content", [{"role": "user", "content": " \n\t hi \n"}, {"role": "assistant",
+        "content": " \n"}, {"role": "user", "content": "\u00a0"}], None, {},
+    )
     yield "unicode", UNICODE, None, {}
-    yield "unicode tools", UNICODE[:2], [{"type": "function", "function": {"name": "größe", "description": "℃ \u2028",
-                                          "parameters": {"type": "object", "properties": {"ß": {"type": "string"}}}}}], {}
+    yield (
+        "unicode tools", UNICODE[:2], [{"type": "function", "function": {"name": "größe",
+        "description": "℃ \u2028", "parameters": {"type": "object",
+        "properties": {"ß": {"type": "string"}}}}}], {},
+    )
     yield "long", LONG, None, {}
     yield "no messages", [], None, {}
     yield "assistant first", [REPLY, USER], None, {}
@@ -212,9 +261,14 @@ def base_cases():
     yield "developer", [{"role": "developer", "content": "Short."}, USER], None, {}
     yield "unknown role", [{"role": "narrator", "content": "Once."}, USER], None, {}
     yield "no content", [{"role": "user"}], None, {}
-    yield "documents", [USER], None, {"documents": [{"title": "A", "text": "First."}, {"title": "B", "text": "Second."}]}
-    yield "numbers", [USER, call("add", {"a": -0.5, "b": 1e21, "c": 10**15, "d": [1, [2.0, None]], "e": {}}),
-                      result("3", "add")], TOOLS, {}
+    yield (
+        "documents", [USER], None, {"documents": [{"title": "A", "text": "First."}, {"title": "B",
+        "text": "Second."}]},
+    )
+    yield (
+        "numbers", [USER, call("add", {"a": -0.5, "b": 1e21, "c": 10**15, "d": [1, [2.0, None]],
+        "e": {}}), result("3", "add")], TOOLS, {},
+    )
 
 
 def all_cases():

@@ -53,12 +53,14 @@ def title(c):
 
 
 def main():
-    print("/* Case mappings of Unicode %s, made by tests/oracle/make_case.py. */" % unicodedata.unidata_version)
+    version = unicodedata.unidata_version
+    print(f"/* Case mappings of Unicode {version}, made by tests/oracle/make_case.py. */")
     print("/* clang-format off */")
     table("case_upper", ranges(str.upper))
     table("case_lower", ranges(str.lower))
     print("/* Title case where it is one character and not the upper case. */")
-    rows = [(c, c, 1, ord(title(c)) - c) for c in CODES if len(title(c)) == 1 and title(c) != chr(c).upper()]
+    single = [c for c in CODES if len(title(c)) == 1 and title(c) != chr(c).upper()]
+    rows = [(c, c, 1, ord(title(c)) - c) for c in single]
     merged = []
     for row in rows:
         if merged and merged[-1][1] + 1 == row[0] and merged[-1][3] == row[3]:

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
-"""Render chat templates with Jinja, set up as the transformers library does it, and print the results
-as JSON: the oracle of tests/test_template_oracle.c.
+"""Render chat templates with Jinja, set up as the transformers library does it, and print the
+results as JSON: the oracle of tests/test_template_oracle.c.
 
     render_jinja.py FOLDER_OR_FILE...
 
 The output is {"jinja": version, "clock": [...], "conversations": [{"name", "context"}],
-"templates": [{"path", "results": [text or null]}], "snippets": [{"path", "line", "text", "result"}],
-"snippet_context"}; null stands for an exception. A file NAME.snippets holds one template per line.
-Needs Debian's python3-jinja2. Exit status 77 when that is missing."""
+"templates": [{"path", "results": [text or null]}],
+"snippets": [{"path", "line", "text", "result"}], "snippet_context"}; null stands for an exception.
+A file NAME.snippets holds one template per line. Needs Debian's python3-jinja2; exit status 77
+when that is missing."""
 
 import copy
 import datetime
@@ -104,8 +105,9 @@ def main():
     paths = []
     for argument in sys.argv[1:]:
         if os.path.isdir(argument):
-            names = sorted(name for name in os.listdir(argument) if name.endswith((".jinja", ".snippets")))
-            paths += [os.path.join(argument, name) for name in names]
+            for name in sorted(os.listdir(argument)):
+                if name.endswith((".jinja", ".snippets")):
+                    paths.append(os.path.join(argument, name))
         else:
             paths.append(argument)
     cases = conversations.all_cases()
