@@ -113,8 +113,7 @@ static void test_truncation(void **state)
         size_t start = data_start(bytes, n);
         struct ob_error err;
         size_t n_loaded = 0;
-        /* Cuts inside one tensor are alike: every byte of the directory, a stride of the data. */
-        for (size_t cut = 0; cut < n; cut += cut < start + 64 || cut + 64 > n ? 1 : 7)
+        for (size_t cut = 0; cut < n; cut++)
             n_loaded += load(bytes, cut, &err) == OB_OK;
         /* Only the padding after the last tensor may be missing. */
         CHECK(n_loaded < 32, "%zu cuts loaded", n_loaded);

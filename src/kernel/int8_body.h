@@ -1,6 +1,6 @@
-/* Int8 products for instruction sets with 8 to 32 vector registers of 16 or 32 bytes, written once:
- * packing, order of the sums and the walk over tiles, rows and caches. The including file brings the
- * vectors. Private to src/kernel; everything is static.
+/* Int8 products for instruction sets with vectors of 16 or 32 bytes, written once: packing, order of
+ * the sums and the walk over tiles, rows and caches. The including file brings the vectors. Private to
+ * src/kernel; everything is static.
  *
  * It defines, before it includes this file:
  *

@@ -25,7 +25,8 @@ ob_status ob_added_init(struct ob_added *added, const struct ob_vocab *vocab, st
 void ob_added_free(struct ob_added *added);
 
 /* A text and where in it control tokens are looked for: only where all their bytes are in spans
- * that are not data. The lengths of the spans add up to n. Fill the first four fields, zero the rest. */
+ * that are not data. The lengths of the spans add up to n. Fill the first four fields, zero the
+ * rest. */
 struct ob_added_text {
     const char *text;
     size_t n;

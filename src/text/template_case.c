@@ -78,5 +78,11 @@ bool ob_case_is_lower(int32_t c)
 
 bool ob_case_is_upper(int32_t c)
 {
-    return c >= 0 && (MAP(case_lower, c) != c || c == 0x130);
+    return c == 0x130 ||
+           (c >= 0 && MAP(case_lower, c) != c && MAP(case_upper, c) == c && !special(c));
+}
+
+bool ob_case_is_title(int32_t c)
+{
+    return c >= 0 && MAP(case_lower, c) != c && (MAP(case_upper, c) != c || special(c));
 }

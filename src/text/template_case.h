@@ -13,8 +13,11 @@ enum ob_case { OB_CASE_UPPER, OB_CASE_LOWER, OB_CASE_TITLE };
 enum { OB_CASE_BYTES = 16 };
 size_t ob_case_map(int32_t c, enum ob_case to, char out[OB_CASE_BYTES]);
 
-/* Whether c has a case at all, and which: islower(), isupper() of one character. */
+/* islower(), isupper() of one character, for those that have a mapping. Python also counts letters
+ * that have none, such as mathematical ones. */
 bool ob_case_is_lower(int32_t c);
 bool ob_case_is_upper(int32_t c);
+/* A letter that is both, such as U+01C5. */
+bool ob_case_is_title(int32_t c);
 
 #endif

@@ -52,7 +52,7 @@ static bool put_string(struct json *json, const struct ob_value *v)
     put(json, "\"", v->origin);
     for (size_t at = 0, length; at < s->len; at += length) {
         int32_t c = ob_char_at(s->ptr + at, s->len - at, &length);
-        if (c < 0 || (c >= 0x20 && c != '"' && c != '\\' && !(json->ensure_ascii && c > 0x7f)))
+        if (c < 0 || (c >= 0x20 && c != '"' && c != '\\' && !(json->ensure_ascii && c > 0x7e)))
             continue;
         ob_buffer_part(json->run->heap, &json->buffer, s, from, at);
         put_escape(json, c, ob_vstring_origin(s, at));

@@ -21,7 +21,7 @@ static bool push_slice(struct ob_run *run, struct ob_value *list, const struct o
 
 static bool is_cased(int32_t c)
 {
-    return ob_case_is_lower(c) || ob_case_is_upper(c);
+    return ob_case_is_lower(c) || ob_case_is_upper(c) || ob_case_is_title(c);
 }
 
 /* A capital sigma at byte `at` is final when a letter stands before it and none behind it. */
@@ -75,7 +75,7 @@ bool ob_string_case(struct ob_run *run, const struct ob_vstring *s, enum ob_stri
     for (size_t at = 0, length; at < s->len; at += length) {
         char mapped[OB_CASE_BYTES];
         int32_t c = ob_char_at(s->ptr + at, s->len - at, &length);
-        if (c < 0) {
+        if (c < 0 || (to == OB_STRING_SWAP && !ob_case_is_lower(c) && !ob_case_is_upper(c))) {
             ob_buffer_part(run->heap, &buffer, s, at, at + length);
             continue;
         }
