@@ -110,7 +110,6 @@ static void test_truncation(void **state)
     for (int arch = 0; arch < OB_N_ARCHS; arch++) {
         size_t n;
         unsigned char *bytes = valid_model((enum ob_arch)arch, &n);
-        size_t start = data_start(bytes, n);
         struct ob_error err;
         size_t n_loaded = 0;
         for (size_t cut = 0; cut < n; cut++)
