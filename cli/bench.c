@@ -11,6 +11,7 @@
 #include "interrupt.h"
 #include "lab/bench.h"
 #include "lab/synth.h"
+#include "progress.h"
 #include "report.h"
 
 enum { MOST_NUMBERS = 16 };
@@ -92,13 +93,36 @@ static int measure(struct ob_model *model, const struct common_options *common,
     return code;
 }
 
+static int show_making(void *context, uint64_t done, uint64_t total)
+{
+    (void)total;
+    progress_update(context, (size_t)(done >> 20));
+    return interrupt_pending();
+}
+
+/* Write the shape's model to `path`, an empty file of ours; a signal leaves nothing of it. */
+static int make_shape(const struct ob_config *config, const struct ob_format *format,
+                      const struct common_options *common, const char *path)
+{
+    struct progress progress;
+    struct ob_error err;
+    progress_begin(&progress, "MB of random weights",
+                   (size_t)(ob_synth_tensor_bytes(config, format) >> 20), common->quiet);
+    ob_status status =
+        ob_synth_write(config, format, common->seed, path, show_making, &progress, &err);
+    progress_end(&progress);
+    if (status != OB_OK)
+        unlink(path);
+    /* Only a signal cancels, and it ends the program as soon as it may. */
+    return status == OB_CANCELLED ? EXIT_INTERRUPTED : report_run(status, &err);
+}
+
 /* Write the shape's model to a temporary file and open it through the ordinary reader. The file is
  * gone from its folder as soon as it is open. */
 static int open_shape(const struct bench_options *own, const struct common_options *common,
                       const struct ob_model_options *wanted, struct ob_model **model)
 {
     struct ob_config config;
-    struct ob_error err;
     char path[512];
     const char *folder = getenv("TMPDIR");
     const struct ob_format *format =
@@ -109,13 +133,21 @@ static int open_shape(const struct bench_options *own, const struct common_optio
     if (!format || !format->integers)
         return report(EXIT_USAGE, "--format %s: it must be q1_0, q2_0, q2_0_g128, q4_0 or q8_0",
                       own->format);
-    snprintf(path, sizeof path, "%s/onebit-bench-%ld.gguf", folder && *folder ? folder : "/tmp",
-             (long)getpid());
-    int code =
-        report_run(ob_synth_write(&config, format, common->seed, path, NULL, NULL, &err), &err);
+    int n =
+        snprintf(path, sizeof path, "%s/onebit-bench-XXXXXX", folder && *folder ? folder : "/tmp");
+    interrupt_hold();
+    int fd = n < (int)sizeof path ? mkstemp(path) : -1;
+    int code = fd < 0 ? report(EXIT_FAILED, "cannot create a temporary file in %s: %s",
+                               folder ? folder : "/tmp",
+                               strerror(n < (int)sizeof path ? errno : ENAMETOOLONG))
+                      : make_shape(&config, format, common, path);
+    if (fd >= 0)
+        close(fd);
+    if (code == EXIT_DONE)
+        interrupt_remove(path);
+    interrupt_release();
     if (code != EXIT_DONE)
         return code;
-    interrupt_remove(path);
     struct common_options file = *common;
     file.model = path;
     code = input_open_model(&file, wanted, model);

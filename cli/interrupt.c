@@ -60,6 +60,11 @@ void interrupt_release(void)
         end_now(signal_number);
 }
 
+int interrupt_pending(void)
+{
+    return atomic_load(&pending) != 0;
+}
+
 void interrupt_remove(const char *path)
 {
     atomic_store(&file_named, false);

@@ -10,6 +10,9 @@ void interrupt_install(void);
 void interrupt_hold(void);
 void interrupt_release(void);
 
+/* Whether a signal waits. Work that holds signals asks between its steps and comes to an end. */
+int interrupt_pending(void);
+
 /* The file a signal removes; NULL for none. Call it with signals on hold. */
 void interrupt_remove(const char *path);
 

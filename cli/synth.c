@@ -19,11 +19,12 @@ static const struct option synth_options[] = {
     OPTION_END,
 };
 
+/* A signal is noticed between row blocks, so that the unfinished file goes the way of any failure. */
 static int show_progress(void *context, uint64_t done, uint64_t total)
 {
     (void)total;
     progress_update(context, (size_t)(done >> 20));
-    return 0;
+    return interrupt_pending();
 }
 
 static int synth_run(int argc, char **argv)
@@ -49,9 +50,11 @@ static int synth_run(int argc, char **argv)
                       ob_synth_shape_names());
     progress_begin(&progress, "MB written", (size_t)(ob_synth_tensor_bytes(&config, format) >> 20),
                    common.quiet);
+    interrupt_hold();
     ob_status status =
         ob_synth_write(&config, format, common.seed, args.items[0], show_progress, &progress, &err);
     progress_end(&progress);
+    interrupt_release(); /* does not come back after a signal */
     return report_run(status, &err);
 }
 
