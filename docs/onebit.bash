@@ -1,7 +1,9 @@
 # Completion of onebit for bash.
 _onebit() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
-    local commands="info tokenize detokenize logits ppl"
+    local commands="run chat info render tokenize detokenize logits ppl bench synth check"
+    local sampling="--temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
+        --frequency-penalty --dry --stop --logit-bias --logprobs --ignore-eos --predict"
     local options="--model --threads --backend --act --kv --ctx --chunk --cpu --rope --template
         --seed --json --quiet --verbose --help"
     if [ "$COMP_CWORD" -eq 1 ]; then
@@ -14,8 +16,17 @@ _onebit() {
     --kv) options="f16 f32 q8 q4" ;;
     --cpu) options="auto ref avx2 avx512 neon dotprod" ;;
     --rope) options="file plain" ;;
+    --think) options="on off" ;;
+    --shape) options="bonsai-27b bonsai-8b bonsai-4b bonsai-1.7b" ;;
+    --format) options="q1_0 q2_0 q2_0_g128 q4_0 q8_0" ;;
     *)
         case ${COMP_WORDS[1]} in
+        run) options="$options $sampling --prompt --file --special" ;;
+        chat) options="$options $sampling --system --think" ;;
+        render) options="$options --think --preserve-thinking" ;;
+        bench) options="$options --shape --format --prefill --decode --depth --repeat --batch" ;;
+        synth) options="$options --shape --format" ;;
+        check) options="$options --tokens --file --window --verdict" ;;
         info) options="$options --tensors --plan --memory" ;;
         tokenize) options="$options --special" ;;
         logits) options="$options --tokens --output --hidden" ;;
