@@ -3,6 +3,7 @@
  * differs. */
 #include "support/toy_vocab.h"
 
+#include "text/output.h"
 #include "text/utf8.h"
 
 #include <stdio.h>
@@ -55,6 +56,39 @@ static int check_long_word(const struct ob_tokenizer *tokenizer, int32_t pair)
     return wrong;
 }
 
+struct told {
+    char text[128];
+    size_t n;
+};
+
+static int tell(void *context, const struct ob_output_event *event)
+{
+    struct told *told = context;
+    int n = snprintf(told->text + told->n, sizeof told->text - told->n, "%d%.*s;", (int)event->kind,
+                     (int)event->text.len, event->text.ptr);
+    told->n += n > 0 ? (size_t)n : 0;
+    return told->n >= sizeof told->text;
+}
+
+/* A thought and a call come apart. */
+static int check_output(void)
+{
+    static const char text[] = "a</think>b<function=f><parameter=p>\n05\n</parameter></function>";
+    static const char wanted[] = "0a;1b;2f;3{\"p\": \"05\"};4;";
+    const struct ob_output_options options = {.in_thought = true, .calls = true};
+    struct ob_output *output;
+    struct told told = {.n = 0};
+    int wrong = ob_output_create(&options, &output, NULL) != OB_OK;
+    if (wrong)
+        return 1;
+    wrong = ob_output_feed(output, text, sizeof text - 1, tell, &told) != OB_OK ||
+            ob_output_finish(output, tell, &told) != OB_OK || strcmp(told.text, wanted) != 0;
+    ob_output_destroy(output);
+    if (wrong)
+        printf("an output comes apart as %s\n", told.text);
+    return wrong;
+}
+
 int main(void)
 {
     static struct toy_vocab toy;
@@ -78,7 +112,7 @@ int main(void)
         {"aa<|end|>aa", {pair, end, pair}, 3},
         {"a a 1", {'a', ' ', 'a', ' ', '1'}, 5},
     };
-    int wrong = check_long_word(tokenizer, pair);
+    int wrong = check_long_word(tokenizer, pair) + check_output();
     for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++)
         wrong += check(tokenizer, &expectations[i]);
     ob_tokenizer_destroy(tokenizer);

@@ -14,9 +14,9 @@ static bool follow_part(struct ob_run *run, const struct ob_vstring *path, size_
     struct ob_value index;
     bool digits = to > from && to - from < 10;
     int64_t number = 0;
-    for (size_t i = from; i < to; i++) {
-        digits &= path->ptr[i] >= '0' && path->ptr[i] <= '9';
-        number = number < 1000000000 ? number * 10 + path->ptr[i] - '0' : number;
+    for (size_t i = from; digits && i < to; i++) {
+        digits = path->ptr[i] >= '0' && path->ptr[i] <= '9';
+        number = number * 10 + path->ptr[i] - '0';
     }
     if (digits)
         index = ob_value_int(number, OB_FROM_TEMPLATE);
