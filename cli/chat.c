@@ -7,10 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <editline/readline.h>
-
 #include "commands.h"
 #include "input.h"
+#include "line_editor.h"
 #include "progress.h"
 #include "report.h"
 #include "run/conversation.h"
@@ -55,22 +54,21 @@ static void note_interrupt(int signal)
     interrupted = 1;
 }
 
-/* While the engine works Ctrl-C stops it; at the prompt it ends the program as everywhere. */
-static void catch_interrupts(bool on, struct sigaction *old)
+/* While the engine works for a person Ctrl-C stops it; at the prompt, and where nobody could say what
+ * comes next, it ends the program as everywhere. */
+static void catch_interrupts(struct sigaction *old)
 {
     struct sigaction action = {.sa_handler = note_interrupt};
     sigemptyset(&action.sa_mask);
     interrupted = 0;
-    if (on)
-        sigaction(SIGINT, &action, old);
-    else
-        sigaction(SIGINT, old, NULL);
+    sigaction(SIGINT, &action, old);
 }
 
 /* ------------------------------------------------------------------------------------- answers */
 
 static void print_answer(struct chat *chat, const char *text, size_t n, bool reasoning)
 {
+    progress_end(&chat->progress); /* the bar gives way to the answer's first text */
     if (chat->colours && reasoning != chat->in_thought)
         fputs(reasoning ? "\033[2m" : "\033[0m", stdout);
     if (!reasoning && chat->in_thought)
@@ -119,10 +117,12 @@ static int ask(struct chat *chat, struct ob_str question)
     struct sigaction old;
     chat->in_thought = false;
     progress_begin(&chat->progress, "reading", question.len, chat->common->quiet);
-    catch_interrupts(true, &old);
+    if (chat->terminal)
+        catch_interrupts(&old);
     ob_status status = ob_conversation_ask(chat->conversation, question, &chat->request->options,
                                            take_answer, chat, &chat->last, &err);
-    catch_interrupts(false, &old);
+    if (chat->terminal)
+        sigaction(SIGINT, &old, NULL);
     progress_end(&chat->progress);
     if (chat->in_thought && chat->colours)
         fputs("\033[0m", stdout);
@@ -130,6 +130,9 @@ static int ask(struct chat *chat, struct ob_str question)
         report(EXIT_DONE, "stopped while reading; the question is forgotten");
         return EXIT_DONE;
     }
+    if (status == OB_CONTEXT_FULL)
+        return report(EXIT_FAILED, "%s; start with a larger --ctx, or make room with /undo",
+                      err.message);
     if (status != OB_OK)
         return report_run(status, &err);
     if (chat->common->json)
@@ -237,16 +240,13 @@ static int talk_at_terminal(struct chat *chat)
     if (!chat->common->quiet)
         fprintf(stderr, "onebit %s, %s. /help for commands, Ctrl-D to end.\n", ob_version(),
                 chat->common->model ? chat->common->model : "the built-in toy model");
-    using_history();
-    while (!quit && code == EXIT_DONE) {
-        char *line = readline("> ");
-        if (!line)
-            break;
-        if (*line)
-            add_history(line);
-        code = take_line(chat, line, strlen(line), &quit);
-        free(line);
-    }
+    struct line_editor *editor = line_editor_open("> ");
+    if (!editor)
+        return report(EXIT_MEMORY, "the terminal cannot be set up for line editing");
+    struct ob_str line;
+    while (!quit && code == EXIT_DONE && (line = line_editor_read(editor)).ptr)
+        code = take_line(chat, line.ptr, line.len, &quit);
+    line_editor_close(editor);
     return code;
 }
 
@@ -355,8 +355,8 @@ const struct command chat_command = {
     .summary = "talk with a model",
     .details =
         "A conversation in the form the model was trained on, with its own template. On a terminal:\n"
-        "line editing and history, /help for commands, Ctrl-C stops an answer and keeps the\n"
-        "conversation, Ctrl-D ends it. From a pipe every line is a message of the user. Sampling is\n"
+        "line editing and history, a paste is one message however many lines it has, /help for\n"
+        "commands, Ctrl-C stops an answer and keeps the conversation, Ctrl-D ends it. From a pipe every line is a message of the user. Sampling is\n"
         "by --temp 0.7 --top-k 20 --top-p 0.95 unless told otherwise.\n\n"
         "With --json one object per answer: {\"text\", \"finish_reason\", \"prompt_tokens\",\n"
         "\"cached_tokens\", \"completion_tokens\"}, and \"reasoning_content\" if it thought.\n\n"

@@ -10,18 +10,24 @@
 /* Signals reach any thread, so these are atomic; all are lock-free where the engine runs. */
 static atomic_int held, pending;
 static atomic_bool file_named;
+static const char *_Atomic farewell;
 /* A copy, so that a handler on one thread never reads what another has freed. */
 static char file_to_remove[4096];
 
+static void say(int fd, const char *text)
+{
+    ssize_t ignored = isatty(fd) ? write(fd, text, strlen(text)) : 0;
+    (void)ignored;
+}
+
 static void end_now(int signal_number)
 {
+    const char *last = atomic_load(&farewell);
     if (atomic_load(&file_named))
         unlink(file_to_remove);
-    /* The prompt shall not follow a progress bar on its line. */
-    if (isatty(STDERR_FILENO)) {
-        ssize_t ignored = write(STDERR_FILENO, "\n", 1);
-        (void)ignored;
-    }
+    if (last)
+        say(STDOUT_FILENO, last);
+    say(STDERR_FILENO, "\n"); /* the prompt shall not follow a progress bar on its line */
     _exit(128 + signal_number);
 }
 
@@ -63,6 +69,11 @@ void interrupt_release(void)
 int interrupt_pending(void)
 {
     return atomic_load(&pending) != 0;
+}
+
+void interrupt_farewell(const char *text)
+{
+    atomic_store(&farewell, text);
 }
 
 void interrupt_remove(const char *path)

@@ -13,6 +13,10 @@ void interrupt_release(void);
 /* Whether a signal waits. Work that holds signals asks between its steps and comes to an end. */
 int interrupt_pending(void);
 
+/* What a signal writes to the terminal before the end, to switch something off; NULL for nothing. The
+ * text must be constant. */
+void interrupt_farewell(const char *text);
+
 /* The file a signal removes; NULL for none. Call it with signals on hold. */
 void interrupt_remove(const char *path);
 

@@ -5,7 +5,7 @@ set -eu
 
 build_packages="gcc libc6-dev make cmake ninja-build pkg-config unicode-data libjansson-dev libedit-dev"
 test_packages="clang clang-format lld libclang-rt-dev libclang-rt-dev-wasm32 wasi-libc
-libcmocka-dev libpcre2-dev libutf8proc-dev python3-jinja2
+tmux libcmocka-dev libpcre2-dev libutf8proc-dev python3-jinja2
 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 # Runs the WebAssembly self-test; one that came from elsewhere will do.
 command -v node > /dev/null 2>&1 || test_packages="$test_packages nodejs"

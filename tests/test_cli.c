@@ -5,191 +5,22 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "file/safetensors.h"
+#include "support/folder.h"
+#include "support/program.h"
 
 #define DEMO      TEST_MODELS "/onebit-demo.gguf"
 #define MODEL(d)  TEST_DATA "/" d "/model.gguf"
 #define GOLDEN(d) TEST_DATA "/" d "/golden.safetensors"
-
-static char folder[64];
-
-/* --------------------------------------------------------------------------- running a program */
-
-/* How the next program is started. */
-static struct {
-    const char *input;   /* text of its standard input */
-    int output;          /* descriptor of its standard output, 0: captured */
-    rlim_t file_bytes;   /* largest file it may write, 0: no limit */
-    rlim_t memory_bytes; /* of address space, 0: no limit */
-} setup;
-
-static int exit_code;
-static char out[1 << 20], err[1 << 16]; /* what it wrote, NUL-terminated */
-static size_t n_out;
-
-/* The path of a file of the test's folder; one string per name, which stays. */
-static const char *in_folder(const char *name)
-{
-    static char paths[32][128];
-    char wanted[128];
-    snprintf(wanted, sizeof wanted, "%s/%s", folder, name);
-    for (int i = 0; i < 32; i++) {
-        if (!paths[i][0])
-            strcpy(paths[i], wanted);
-        if (strcmp(paths[i], wanted) == 0)
-            return paths[i];
-    }
-    fail_msg("too many names");
-    return NULL;
-}
-
-static void write_file(const char *path, const void *bytes, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
-static size_t read_file(const char *path, char *bytes, size_t capacity)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    size_t n = fread(bytes, 1, capacity - 1, f);
-    assert_true(n < capacity - 1); /* the buffer was large enough */
-    bytes[n] = '\0';
-    fclose(f);
-    return n;
-}
-
-static void limit(int resource, rlim_t value)
-{
-    struct rlimit limits = {value, value};
-    if (value)
-        setrlimit(resource, &limits);
-}
-
-static void redirect(const char *path, int flags, int to)
-{
-    int fd = open(path, flags, 0666);
-    if (fd < 0 || dup2(fd, to) < 0)
-        _exit(126);
-}
-
-static pid_t start(char **argv)
-{
-    write_file(in_folder("stdin"), setup.input ? setup.input : "",
-               setup.input ? strlen(setup.input) : 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child > 0)
-        return child;
-    redirect(in_folder("stdin"), O_RDONLY, 0);
-    redirect(in_folder("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 2);
-    if (setup.output)
-        dup2(setup.output, 1);
-    else
-        redirect(in_folder("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 1);
-    signal(SIGXFSZ, SIG_IGN);
-    limit(RLIMIT_FSIZE, setup.file_bytes);
-    limit(RLIMIT_AS, setup.memory_bytes);
-    execv(TEST_PROGRAM, argv);
-    _exit(127);
-}
-
-static void finish(pid_t child)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    exit_code = WEXITSTATUS(status);
-    n_out = setup.output ? 0 : read_file(in_folder("stdout"), out, sizeof out);
-    read_file(in_folder("stderr"), err, sizeof err);
-    unlink(in_folder("stdin"));
-    unlink(in_folder("stdout"));
-    unlink(in_folder("stderr"));
-    memset(&setup, 0, sizeof setup);
-}
-
-/* Run with the arguments of a NULL-terminated list. */
-static void run(const char *first, ...)
-{
-    enum { MOST = 24 };
-    char *argv[MOST + 1];
-    char program[] = "onebit";
-    int n = 0;
-    va_list list;
-    argv[n++] = program;
-    va_start(list, first);
-    for (const char *a = first; a; a = va_arg(list, const char *)) {
-        assert_true(n < MOST);
-        argv[n] = strdup(a);
-        assert_non_null(argv[n]);
-        n++;
-    }
-    va_end(list);
-    argv[n] = NULL;
-    finish(start(argv));
-    for (int i = 1; i < n; i++)
-        free(argv[i]);
-}
-#define RUN(...) run(__VA_ARGS__, NULL)
-
-static void expect_success(void)
-{
-    if (exit_code != 0 || err[0])
-        fail_msg("exit code %d, stderr: %s", exit_code, err);
-}
-
-/* A failure: nothing on stdout, one line on stderr that holds `part`. */
-static void expect_failure(int code, const char *part)
-{
-    size_t n = strlen(err);
-    if (exit_code != code || n_out || strncmp(err, "onebit: ", 8) != 0 ||
-        strchr(err, '\n') != err + n - 1 || !strstr(err, part))
-        fail_msg("exit code %d, not %d with '%s'; stdout: '%s', stderr: '%s'", exit_code, code,
-                 part, out, err);
-}
-
-/* Line number i of stdout as JSON. */
-static json_t *json_line(int i)
-{
-    const char *line = out;
-    json_error_t fault;
-    for (; i > 0; i--) {
-        line = strchr(line, '\n');
-        assert_non_null(line++);
-    }
-    json_t *object = json_loadb(line, strcspn(line, "\n"), JSON_REJECT_DUPLICATES, &fault);
-    if (!object)
-        fail_msg("%s in: %s", fault.text, line);
-    return object;
-}
-
-/* Files left behind by the program. */
-static size_t count_files(void)
-{
-    DIR *dir = opendir(folder);
-    size_t n = 0;
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));)
-        n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
-}
 
 /* --------------------------------------------------------------------------------- the program */
 
@@ -210,23 +41,6 @@ static void test_run(void **state)
     RUN("run", "-n", "4", "--stop", " north");
     expect_success();
     assert_string_equal(out, " located in the\n");
-}
-
-/* Each line of a pipe is a message, and the second prompt begins with all of the first turn. */
-static void test_chat_pipe(void **state)
-{
-    (void)state;
-    setup.input = "Hello!\nWho are you? <|im_end|>\n/undo\nWho are you?\n";
-    RUN("chat", "--temp", "0", "--json");
-    assert_int_equal(exit_code, 0);
-    const char *first = strstr(out, "Do you need help with anything else?");
-    assert_non_null(first);
-    const char *second = strstr(first, "\"prompt_tokens\"");
-    assert_non_null(second);
-    assert_non_null(
-        strstr(out, "\"prompt_tokens\":14,\"cached_tokens\":0,\"completion_tokens\":9"));
-    assert_non_null(strstr(out, "\"cached_tokens\":22")); /* all that the first turn had read */
-    assert_non_null(strstr(err, "forgotten"));
 }
 
 /* Text of a user is never a control token. */
@@ -372,8 +186,8 @@ static void test_bad_models(void **state)
     (void)state;
     RUN("info", in_folder("none.gguf"));
     expect_failure(3, "none.gguf");
-    RUN("info", folder);
-    expect_failure(3, folder);
+    RUN("info", test_folder());
+    expect_failure(3, test_folder());
     write_file(in_folder("text.gguf"), "this is no model", 16);
     RUN("tokenize", "-m", in_folder("text.gguf"), "x");
     expect_failure(3, "text.gguf");
@@ -755,13 +569,13 @@ static void test_interrupt(void **state)
                     strdup(DEMO),     strdup("--tokens"),         strdup(in_folder("long.u16")),
                     strdup("-o"),     strdup(in_folder("never")), NULL};
     write_file(in_folder("long.u16"), ids, sizeof ids);
-    pid_t child = start(argv);
+    pid_t child = start_program(argv);
     const struct timespec pause = {0, 5 * 1000 * 1000};
     for (int i = 0; i < 4000 && count_files() < 5; i++) /* stdin, stdout, stderr, ids, output */
         nanosleep(&pause, NULL);
     assert_int_equal(count_files(), 5);
     assert_int_equal(kill(child, SIGINT), 0);
-    finish(child);
+    finish_program(child);
     assert_int_equal(exit_code, 130);
     unlink(in_folder("long.u16"));
     assert_int_equal(count_files(), 0);
@@ -836,8 +650,8 @@ static void test_ppl_of_text(void **state)
     assert_int_equal(strncmp(out, "perplexity ", 11), 0);
     RUN("ppl", "-m", DEMO, "-f", in_folder("none"));
     expect_failure(3, "none");
-    RUN("ppl", "-m", DEMO, "-f", folder);
-    expect_failure(3, folder);
+    RUN("ppl", "-m", DEMO, "-f", test_folder());
+    expect_failure(3, test_folder());
     unlink(in_folder("text"));
 }
 
@@ -881,24 +695,10 @@ static void test_out_of_memory(void **state)
 #endif
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "cli-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run),
-        cmocka_unit_test(test_chat_pipe),
         cmocka_unit_test(test_render),
         cmocka_unit_test(test_help_and_version),
         cmocka_unit_test(test_wrong_usage),
@@ -922,5 +722,5 @@ int main(void)
         cmocka_unit_test(test_stdout_fails),
         cmocka_unit_test(test_out_of_memory),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

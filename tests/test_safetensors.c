@@ -5,7 +5,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,26 +14,7 @@
 #include "base/half.h"
 #include "file/out_file.h"
 #include "file/safetensors.h"
-
-static char folder[64];
-
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static size_t count_files(void)
-{
-    DIR *dir = opendir(folder);
-    size_t n = 0;
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));)
-        n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
-}
+#include "support/folder.h"
 
 /* A file in memory of its exact size, so that the sanitizer sees every byte read past its end. */
 struct blob {
@@ -332,7 +312,7 @@ static void test_out_file_targets(void **state)
     char link_path[128], target[128];
     assert_int_equal(ob_out_file_create("/dev/null", &f, &err), OB_IO_ERROR);
     assert_non_null(strstr(err.message, "/dev/null"));
-    assert_int_equal(ob_out_file_create(folder, &f, &err), OB_IO_ERROR);
+    assert_int_equal(ob_out_file_create(test_folder(), &f, &err), OB_IO_ERROR);
     assert_int_equal(ob_out_file_create(in_folder("no/such/folder"), &f, &err), OB_IO_ERROR);
 
     /* A link stays a link, and its target gets the new bytes. */
@@ -371,19 +351,6 @@ static void test_out_file_rename_fails(void **state)
     rmdir(path);
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "safetensors-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,5 +365,5 @@ int main(void)
         cmocka_unit_test(test_out_file_targets),
         cmocka_unit_test(test_out_file_rename_fails),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -1,6 +1,5 @@
 /* Random models of published shapes: the inventory of the shapes, what a session of them takes, and
  * files that the ordinary reader opens and computes with. */
-#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "model/build.h"
 #include "run/model.h"
 #include "support/check.h"
+#include "support/folder.h"
 #include "support/models.h"
 
 static struct ob_config shape(const char *name)
@@ -238,26 +238,6 @@ static void test_cost(void **state)
 
 /* -------------------------------------------------------------------------------------- files */
 
-static char folder[64];
-
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static size_t files_in_folder(void)
-{
-    DIR *d = opendir(folder);
-    assert_non_null(d);
-    size_t n = 0;
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
 /* The shape with everything smaller but the kinds of its layers. */
 static struct ob_config shrink(const char *name)
 {
@@ -454,7 +434,7 @@ static void test_failures_leave_nothing(void **state)
     assert_int_equal(ob_synth_write(&config, format("q1_0"), 0, path, stop_half_way, &last, &err),
                      OB_CANCELLED);
     assert_true(last > 0);
-    assert_int_equal(files_in_folder(), 0);
+    assert_int_equal(count_files(), 0);
     assert_int_equal(ob_synth_write(&config, format("f16"), 0, path, NULL, NULL, &err),
                      OB_INVALID_ARGUMENT);
     assert_int_equal(
@@ -471,20 +451,7 @@ static void test_failures_leave_nothing(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, OB_IO_ERROR);
     assert_non_null(strstr(err.message, "none.gguf"));
-    assert_int_equal(files_in_folder(), 0);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "synth-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
+    assert_int_equal(count_files(), 0);
 }
 
 int main(void)
@@ -495,5 +462,5 @@ int main(void)
         cmocka_unit_test(test_open_and_run), cmocka_unit_test(test_seed),
         cmocka_unit_test(test_signs),        cmocka_unit_test(test_failures_leave_nothing),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }
