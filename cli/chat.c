@@ -356,8 +356,9 @@ const struct command chat_command = {
     .details =
         "A conversation in the form the model was trained on, with its own template. On a terminal:\n"
         "line editing and history, a paste is one message however many lines it has, /help for\n"
-        "commands, Ctrl-C stops an answer and keeps the conversation, Ctrl-D ends it. From a pipe every line is a message of the user. Sampling is\n"
-        "by --temp 0.7 --top-k 20 --top-p 0.95 unless told otherwise.\n\n"
+        "commands, Ctrl-C stops an answer and keeps the conversation, Ctrl-D ends it. From a pipe\n"
+        "every line is a message of the user. Sampling is by --temp 0.7 --top-k 20 --top-p 0.95\n"
+        "unless told otherwise.\n\n"
         "With --json one object per answer: {\"text\", \"finish_reason\", \"prompt_tokens\",\n"
         "\"cached_tokens\", \"completion_tokens\"}, and \"reasoning_content\" if it thought.\n\n"
         "Examples:\n"

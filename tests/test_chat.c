@@ -42,7 +42,10 @@ static void check_long_session(const char *think)
     char questions[N_TURNS * 48] = "", most[8];
     for (int i = 0; i < N_TURNS; i++) {
         size_t n = strlen(questions);
-        snprintf(questions + n, sizeof questions - n, "What is %d and %d?\n", i, 7 * i);
+        if (i % 3 == 0) /* the answer ends by itself, inside its thought if it thinks */
+            snprintf(questions + n, sizeof questions - n, "Hello!\n");
+        else
+            snprintf(questions + n, sizeof questions - n, "What is %d and %d?\n", i, 7 * i);
     }
     snprintf(most, sizeof most, "%d", MOST_TOKENS);
     setup.input = questions;

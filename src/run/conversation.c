@@ -9,6 +9,10 @@
 struct exchange {
     struct ob_text question, reasoning, content;
     bool thought; /* it has a reasoning, be it empty */
+
+    /* How much of the conversation's `ids` and `history` there was after it; 0 when its ids are not
+     * known, since what came later was rendered anew. */
+    size_t n_ids, n_bytes;
 };
 
 struct ob_conversation {
@@ -16,15 +20,15 @@ struct ob_conversation {
     struct ob_session *session;
     struct ob_template *template;
     struct ob_template_clock clock;
-    bool thinking, drop_thinking;
+    bool thinking;
     struct ob_text system;
     struct exchange *exchanges;
     size_t n_exchanges, capacity;
 
-    /* What the last turn's prompt and answer were, as ids and as text: what the next prompt should
-     * begin with. Empty after an undo. */
+    /* All that was said: the ids of the last prompt and its answer, without a token that ended it,
+     * and the rendering of all messages up to the last question. */
     struct ob_ids ids;
-    struct ob_text spoken;
+    struct ob_text history;
 };
 
 static void free_exchange(struct exchange *e)
@@ -42,7 +46,7 @@ void ob_conversation_close(struct ob_conversation *c)
         free_exchange(&c->exchanges[i]);
     free(c->exchanges);
     ob_text_free(&c->system);
-    ob_text_free(&c->spoken);
+    ob_text_free(&c->history);
     free(c->ids.data);
     ob_template_destroy(c->template);
     ob_session_close(c->session);
@@ -67,7 +71,6 @@ ob_status ob_conversation_open(struct ob_model *model,
     c->model = model;
     c->clock = options->clock;
     c->thinking = options->thinking;
-    c->drop_thinking = options->drop_thinking;
     ob_status status = ob_template_compile(text.ptr, text.len, &c->template, err);
     if (status == OB_OK)
         status = ob_session_open(model, NULL, &c->session, err);
@@ -120,13 +123,19 @@ size_t ob_conversation_length(const struct ob_conversation *c)
     return ob_session_length(c->session);
 }
 
+const int32_t *ob_conversation_ids(const struct ob_conversation *c)
+{
+    return ob_session_ids(c->session);
+}
+
 bool ob_conversation_undo(struct ob_conversation *c)
 {
     if (c->n_exchanges == 0)
         return false;
     free_exchange(&c->exchanges[--c->n_exchanges]);
-    c->ids.len = 0;
-    c->spoken.len = 0;
+    const struct exchange *last = c->n_exchanges ? &c->exchanges[c->n_exchanges - 1] : NULL;
+    c->ids.len = last ? last->n_ids : 0;
+    c->history.len = last ? last->n_bytes : 0;
     return true;
 }
 
@@ -160,14 +169,15 @@ static bool add_messages(const struct ob_conversation *c, struct ob_heap *heap,
     return ok;
 }
 
-static ob_status render(const struct ob_conversation *c, struct ob_rendered *out,
+/* All messages as the template writes them, with the beginning of an answer when `ask`. */
+static ob_status render(const struct ob_conversation *c, bool ask, struct ob_rendered *out,
                         struct ob_error *err)
 {
     struct ob_heap heap = {0};
     struct ob_value messages = {0};
     struct ob_chat_options options = {
         .enable_thinking = c->thinking ? OB_CHAT_ON : OB_CHAT_OFF,
-        .preserve_thinking = c->drop_thinking ? OB_CHAT_OFF : OB_CHAT_UNSET,
+        .no_generation_prompt = !ask,
         .template_options = {.clock = c->clock},
     };
     ob_status status = add_messages(c, &heap, &messages)
@@ -193,26 +203,55 @@ static bool cut(const struct ob_rendered *all, size_t from, struct ob_rendered *
     return true;
 }
 
-/* The prompt's ids into `ids`. Where the rendering begins with what was spoken before, so do the ids
- * with its ids; only the rest is encoded. What was spoken ends in a control token or is followed by
- * one, so nothing merges across that border. */
+static bool append_ids(struct ob_ids *to, const int32_t *ids, size_t n)
+{
+    void *data = to->data;
+    if (!ob_grow(&data, &to->capacity, to->len + n, sizeof *ids))
+        return false;
+    to->data = data;
+    memcpy(to->data + to->len, ids, n * sizeof *ids);
+    to->len += n;
+    return true;
+}
+
+/* The ids of what the prompt says from the end of the last answer on. In its rendering that is the
+ * first token after the history that ends a generation: no text of a message can make one. *found is
+ * false where there is none. */
+static ob_status encode_after_answer(const struct ob_conversation *c,
+                                     const struct ob_rendered *prompt, struct ob_ids *ids,
+                                     bool *found, struct ob_error *err)
+{
+    struct ob_rendered tail;
+    struct ob_ids rest = {0};
+    if (!cut(prompt, c->history.len, &tail))
+        return ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
+    ob_status status = ob_chat_encode(c->model->tokenizer, &tail, &rest, err);
+    free(tail.spans);
+    size_t at = 0;
+    while (at < rest.len && !ob_model_ends_generation(c->model, rest.data[at]))
+        at++;
+    *found = at < rest.len;
+    if (status == OB_OK && *found && !append_ids(ids, rest.data + at, rest.len - at))
+        status = ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
+    free(rest.data);
+    return status;
+}
+
+/* The prompt's ids into `ids`: those of all that was said, then what comes after it. */
 static ob_status encode(const struct ob_conversation *c, const struct ob_rendered *prompt,
                         struct ob_ids *ids, bool *kept, struct ob_error *err)
 {
-    struct ob_rendered tail;
-    size_t n = c->spoken.len;
-    *kept = n > 0 && n <= prompt->n_bytes && memcmp(prompt->text, c->spoken.data, n) == 0;
-    if (!*kept)
-        return ob_chat_encode(c->model->tokenizer, prompt, ids, err);
-    void *data = ids->data;
-    if (!ob_grow(&data, &ids->capacity, c->ids.len, sizeof *ids->data) || !cut(prompt, n, &tail))
-        return ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
-    ids->data = data;
-    memcpy(ids->data, c->ids.data, c->ids.len * sizeof *ids->data);
-    ids->len = c->ids.len;
-    ob_status status = ob_chat_encode(c->model->tokenizer, &tail, ids, err);
-    free(tail.spans);
-    return status;
+    size_t n = c->history.len;
+    *kept = n > 0 && n <= prompt->n_bytes && memcmp(prompt->text, c->history.data, n) == 0;
+    if (*kept) {
+        if (!append_ids(ids, c->ids.data, c->ids.len))
+            return ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
+        OB_TRY(encode_after_answer(c, prompt, ids, kept, err));
+    }
+    if (*kept)
+        return OB_OK;
+    ids->len = 0;
+    return ob_chat_encode(c->model->tokenizer, prompt, ids, err);
 }
 
 /* ------------------------------------------------------------------------------------- answer */
@@ -299,13 +338,7 @@ static bool take_text(struct answer *a, const char *text, size_t n)
 static int take_delta(void *context, const struct ob_delta *delta)
 {
     struct answer *a = context;
-    void *data = a->ids->data;
-    if (!ob_grow(&data, &a->ids->capacity, a->ids->len + 1, sizeof *a->ids->data))
-        a->failed = true;
-    else {
-        a->ids->data = data;
-        a->ids->data[a->ids->len++] = delta->id;
-    }
+    a->failed = a->failed || !append_ids(a->ids, &delta->id, 1);
     return a->failed || !take_text(a, delta->text, delta->n_bytes);
 }
 
@@ -320,26 +353,38 @@ static bool opens_thought(const struct ob_rendered *prompt)
     return n >= m && memcmp(prompt->text + n - m, open_tag, m) == 0;
 }
 
-/* Remember prompt and answer for the next turn, as ids and as the text they stand for. */
-static bool remember(struct ob_conversation *c, const struct ob_rendered *prompt,
-                     struct ob_ids *ids, size_t n_prompt)
+/* Take over what the next turn begins with. */
+static void remember(struct ob_conversation *c, struct ob_ids *ids, struct ob_text *history,
+                     const struct ob_turn *turn)
 {
-    struct ob_text spoken = {0};
-    ob_text_append(&spoken, prompt->text, prompt->n_bytes);
-    for (size_t i = n_prompt; i < ids->len; i++) {
-        struct ob_str bytes = ob_tokenizer_bytes(c->model->tokenizer, ids->data[i]);
-        ob_text_append(&spoken, bytes.len ? bytes.ptr : "", bytes.len);
-    }
-    if (spoken.failed) {
-        ob_text_free(&spoken);
-        return false;
-    }
+    for (size_t i = 0; !turn->kept_ids && i + 1 < c->n_exchanges; i++)
+        c->exchanges[i].n_ids = c->exchanges[i].n_bytes = 0;
     free(c->ids.data);
-    ob_text_free(&c->spoken);
+    ob_text_free(&c->history);
     c->ids = *ids;
-    c->spoken = spoken;
+    c->history = *history;
     *ids = (struct ob_ids){0};
-    return true;
+    *history = (struct ob_text){0};
+    c->ids.len -= turn->result.finish == OB_FINISH_STOP; /* the template writes its own end */
+    struct exchange *e = &c->exchanges[c->n_exchanges - 1];
+    e->n_ids = c->ids.len;
+    e->n_bytes = c->history.len;
+}
+
+/* The rendering of all messages without the beginning of an answer; empty when there is none or the
+ * prompt does not begin with it, which leaves the next turn nothing to go on from. */
+static ob_status render_history(const struct ob_conversation *c, const struct ob_rendered *prompt,
+                                struct ob_text *history, struct ob_error *err)
+{
+    struct ob_rendered all = {0};
+    ob_status status = render(c, false, &all, err);
+    if (status != OB_OK)
+        return status == OB_NO_MEMORY ? status : OB_OK;
+    bool begins = all.n_bytes <= prompt->n_bytes && all.n_bytes > 0 &&
+                  memcmp(all.text, prompt->text, all.n_bytes) == 0;
+    bool ok = !begins || replace_text(history, (struct ob_str){all.text, all.n_bytes});
+    ob_rendered_free(&all);
+    return ok ? OB_OK : ob_fail(err, OB_NO_MEMORY, "not enough memory for the conversation");
 }
 
 static ob_status read_and_answer(struct ob_conversation *c, const struct ob_rendered *prompt,
@@ -390,19 +435,23 @@ ob_status ob_conversation_ask(struct ob_conversation *c, struct ob_str text,
 {
     struct ob_rendered prompt = {0};
     struct ob_ids ids = {0};
+    struct ob_text history = {0};
     *turn = (struct ob_turn){0};
     if (!begin_exchange(c, text))
         return ob_fail_memory(err, text.len, "the question");
-    ob_status status = render(c, &prompt, err);
+    ob_status status = render(c, true, &prompt, err);
+    if (status == OB_OK)
+        status = render_history(c, &prompt, &history, err);
     if (status == OB_OK)
         status = encode(c, &prompt, &ids, &turn->kept_ids, err);
     if (status == OB_OK)
         status = read_and_answer(c, &prompt, &ids, options, fn, context, turn, err);
-    if (status == OB_OK && !remember(c, &prompt, &ids, turn->n_prompt))
-        status = ob_fail(err, OB_NO_MEMORY, "not enough memory for the conversation");
-    if (status != OB_OK)
+    if (status == OB_OK)
+        remember(c, &ids, &history, turn);
+    else
         free_exchange(&c->exchanges[--c->n_exchanges]);
     ob_rendered_free(&prompt);
+    ob_text_free(&history);
     free(ids.data);
     return status;
 }

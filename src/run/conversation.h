@@ -1,8 +1,11 @@
 /* A conversation: messages, the model's template, and one session that holds what was said.
  *
- * Each turn's prompt extends the tokens the session has really processed: ids that were generated
- * are kept, never encoded again, as long as the template renders them to the same text; where it does
- * not (a template that drops thoughts), the rendering wins and the session reads from where they
+ * Each turn's prompt extends the tokens the session has really processed. What was said before comes from
+ * the ledger, token by token, never from its rendering: a thought that was cut or oddly closed, a text
+ * that encodes to other ids, a template that drops thoughts from its history all read differently
+ * when rendered. Only what follows the last answer, from the token that ends it, is encoded. Where
+ * the template renders the earlier messages differently than before (another system message, say)
+ * or ends answers with no end token, the rendering wins and the session reads from where they
  * differ. */
 #ifndef OB_RUN_CONVERSATION_H
 #define OB_RUN_CONVERSATION_H
@@ -16,7 +19,6 @@ struct ob_conversation_options {
     struct ob_str template_text;    /* instead of the model's; {NULL, 0}: the model's own */
     struct ob_template_clock clock; /* what the template's strftime_now sees */
     bool thinking;
-    bool drop_thinking; /* do not pass preserve_thinking */
 };
 
 /* What a turn cost, and how it ended. */
@@ -25,7 +27,7 @@ struct ob_turn {
     struct ob_sync_report sync; /* of the prompt with what the session held */
     size_t n_prompt;
     double read_seconds, write_seconds;
-    bool kept_ids; /* the prompt begins with the very ids of the turn before */
+    bool kept_ids; /* the prompt begins with all ids of the turn before but its end token */
 };
 
 /* Text of an answer as it comes. `reasoning` says that it belongs to the thought before the answer.
@@ -45,7 +47,7 @@ ob_status ob_conversation_set_system(struct ob_conversation *c, struct ob_str te
 void ob_conversation_set_thinking(struct ob_conversation *c, bool thinking);
 
 /* Say `text` and write the answer with `options` (max_tokens, sampling, stop). A cancelled or cut
- * answer is part of the conversation. On failure the conversation is what it was before.
+ * answer is part of the conversation; the model also remembers a stop string that it wrote. On failure the conversation is what it was before.
  * OB_CONTEXT_FULL when the prompt does not fit. */
 ob_status ob_conversation_ask(struct ob_conversation *c, struct ob_str text,
                               const struct ob_generate_options *options, ob_answer_fn fn,
@@ -60,6 +62,8 @@ struct ob_str ob_conversation_last_question(const struct ob_conversation *c);
 void ob_conversation_on_progress(struct ob_conversation *c, ob_progress_fn fn, void *context);
 
 size_t ob_conversation_n_turns(const struct ob_conversation *c);
-size_t ob_conversation_length(const struct ob_conversation *c); /* tokens in the session */
+/* The session's ledger: ids [length] that were read, valid until the conversation changes. */
+size_t ob_conversation_length(const struct ob_conversation *c);
+const int32_t *ob_conversation_ids(const struct ob_conversation *c);
 
 #endif

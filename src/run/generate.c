@@ -34,14 +34,6 @@ static size_t longest_token(const struct ob_model *m)
     return longest;
 }
 
-static bool ends_generation(const struct ob_model *m, int32_t id)
-{
-    for (int i = 0; i < m->vocab.n_eog_ids; i++)
-        if (m->vocab.eog_ids[i] == id)
-            return true;
-    return false;
-}
-
 /* Rows of the vocabulary that stand for no text and end nothing: they must never be chosen. */
 static ob_status find_padding(const struct ob_model *m, int32_t **ids, size_t *n,
                               struct ob_error *err)
@@ -51,7 +43,7 @@ static ob_status find_padding(const struct ob_model *m, int32_t **ids, size_t *n
     if (!*ids)
         return ob_fail_memory(err, (size_t)m->config.n_vocab * sizeof **ids, "the padding ids");
     for (int32_t id = 0; id < m->config.n_vocab; id++)
-        if (ob_tokenizer_bytes(m->tokenizer, id).len == 0 && !ends_generation(m, id))
+        if (ob_tokenizer_bytes(m->tokenizer, id).len == 0 && !ob_model_ends_generation(m, id))
             (*ids)[(*n)++] = id;
     return OB_OK;
 }
@@ -118,7 +110,7 @@ static bool take(struct generation *g, const struct ob_sampled *sampled)
 {
     const struct ob_model *m = g->session->model;
     g->result.n_tokens++;
-    if (ends_generation(m, sampled->id) && !g->options->ignore_eos) {
+    if (ob_model_ends_generation(m, sampled->id) && !g->options->ignore_eos) {
         g->result.finish = OB_FINISH_STOP;
         deliver(g, sampled, flush(g));
         return true;

@@ -189,3 +189,11 @@ const struct ob_tokenizer *ob_model_tokenizer(const struct ob_model *model)
 {
     return model->tokenizer;
 }
+
+bool ob_model_ends_generation(const struct ob_model *m, int32_t id)
+{
+    for (int i = 0; i < m->vocab.n_eog_ids; i++)
+        if (m->vocab.eog_ids[i] == id)
+            return true;
+    return false;
+}

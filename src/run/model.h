@@ -33,6 +33,9 @@ const struct ob_config *ob_model_config(const struct ob_model *model);
 const struct ob_weights *ob_model_weights(const struct ob_model *model);
 const struct ob_tokenizer *ob_model_tokenizer(const struct ob_model *model);
 
+/* Whether an id ends an answer. */
+bool ob_model_ends_generation(const struct ob_model *model, int32_t id);
+
 /* The plan as a table (plan.h). OB_NO_MEMORY. */
 ob_status ob_model_describe_plan(const struct ob_model *model, struct ob_text *out);
 

@@ -1,0 +1,216 @@
+/* Conversations by their ids: what the second turn reads is what the first has read and written, then
+ * what is new, however the first answer ended. */
+#include <string.h>
+
+#include "run/conversation.h"
+#include "support/check.h"
+#include "support/models.h"
+
+enum { END = 8183, CLOSE_THOUGHT = 8189, MOST_IDS = 2048 }; /* of the demo model */
+
+/* A small ChatML that forgets every thought, its scaffold too, as Qwen3's does. */
+#define FORGETFUL(end)                                                                             \
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}" end                \
+    "{%- endfor %}"                                                                                \
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"                              \
+    "{%- if enable_thinking %}{{ '<think>\\n' }}{% else %}{{ '<think>\\n\\n</think>\\n\\n' }}"     \
+    "{%- endif %}{%- endif %}"
+
+static struct ob_model *model;
+
+static struct ob_conversation *begin(bool thinking, const char *template)
+{
+    struct ob_conversation_options options = {.thinking = thinking};
+    struct ob_conversation *c;
+    struct ob_error err;
+    if (template)
+        options.template_text = ob_str_from(template);
+    CHECK_OK(ob_conversation_open(model, &options, &c, &err), err);
+    return c;
+}
+
+static int take(void *context, const char *text, size_t n, bool reasoning)
+{
+    size_t *left = context; /* bytes after which the caller has had enough; NULL: never */
+    (void)text;
+    (void)reasoning;
+    if (!left)
+        return 0;
+    *left -= n < *left ? n : *left;
+    return *left == 0;
+}
+
+static struct ob_turn ask(struct ob_conversation *c, const char *text,
+                          const struct ob_generate_options *options, size_t enough)
+{
+    struct ob_error err;
+    struct ob_turn turn;
+    CHECK_OK(ob_conversation_ask(c, ob_str_from(text), options, take, enough ? &enough : NULL,
+                                 &turn, &err),
+             err);
+    return turn;
+}
+
+/* A copy of the ledger. */
+struct ledger {
+    int32_t ids[MOST_IDS];
+    size_t n;
+};
+
+static void copy_ledger(const struct ob_conversation *c, struct ledger *to)
+{
+    to->n = ob_conversation_length(c);
+    assert_in_range(to->n, 1, MOST_IDS);
+    memcpy(to->ids, ob_conversation_ids(c), to->n * sizeof *to->ids);
+}
+
+static void check_begins(const struct ob_conversation *c, const struct ledger *first)
+{
+    assert_true(ob_conversation_length(c) > first->n);
+    assert_memory_equal(ob_conversation_ids(c), first->ids, first->n * sizeof *first->ids);
+}
+
+/* Ask twice. The second prompt must be the first's ledger, the token that was written last and not
+ * read, an end of the turn, and what the template says after it. */
+static void check_two_turns(struct ob_conversation *c, const struct ob_generate_options *options,
+                            size_t enough, enum ob_finish finish)
+{
+    static struct ledger first;
+    struct ob_turn turn = ask(c, "Hello!", options, enough);
+    assert_int_equal(turn.result.finish, finish);
+    assert_false(turn.kept_ids);
+    copy_ledger(c, &first);
+    assert_int_equal(first.n, turn.n_prompt + turn.result.n_tokens - 1);
+
+    turn = ask(c, "Who are you?", options, enough);
+    assert_true(turn.kept_ids);
+    assert_int_equal(turn.sync.n_reused, first.n);
+    assert_int_equal(turn.sync.n_common, first.n);
+    check_begins(c, &first);
+    assert_int_equal(ob_conversation_ids(c)[first.n + (finish != OB_FINISH_STOP)], END);
+    ob_conversation_close(c);
+}
+
+static const char *const templates[] = {NULL, FORGETFUL("{{ '<|im_end|>\\n' }}")};
+
+static void test_whole_answers(void **state)
+{
+    (void)state;
+    for (int thinking = 0; thinking < 2; thinking++)
+        for (int t = 0; t < 2; t++)
+            check_two_turns(begin(thinking, templates[t]), NULL, 0, OB_FINISH_STOP);
+}
+
+static void test_cut_answers(void **state)
+{
+    (void)state;
+    struct ob_generate_options few = {0};
+    for (int thinking = 0; thinking < 2; thinking++)
+        for (few.max_tokens = 1; few.max_tokens < 5; few.max_tokens++)
+            check_two_turns(begin(thinking, templates[few.max_tokens % 2]), &few, 0,
+                            OB_FINISH_LENGTH);
+}
+
+static void test_stopped_answers(void **state)
+{
+    (void)state;
+    struct ob_string stop = {"o", 1};
+    struct ob_generate_options options = {.stop = &stop, .n_stop = 1};
+    for (int thinking = 0; thinking < 2; thinking++) {
+        check_two_turns(begin(thinking, NULL), NULL, 4, OB_FINISH_CANCELLED);
+        check_two_turns(begin(thinking, NULL), &options, 0, OB_FINISH_STOP_STRING);
+    }
+}
+
+/* A thought that is closed at once, and again and again: no rendering looks like that. */
+static void test_oddly_closed_thought(void **state)
+{
+    (void)state;
+    struct ob_logit_bias bias = {CLOSE_THOUGHT, 1000};
+    struct ob_generate_options options = {.sampling = {.bias = &bias, .n_bias = 1},
+                                          .max_tokens = 3};
+    for (int thinking = 0; thinking < 2; thinking++)
+        check_two_turns(begin(thinking, NULL), &options, 0, OB_FINISH_LENGTH);
+}
+
+static void test_undo(void **state)
+{
+    (void)state;
+    static struct ledger first;
+    struct ob_conversation *c = begin(true, NULL);
+    ask(c, "Hello!", NULL, 0);
+    copy_ledger(c, &first);
+    ask(c, "Who are you?", NULL, 0);
+    ask(c, "Why?", NULL, 0);
+    for (int i = 0; i < 2; i++)
+        assert_true(ob_conversation_undo(c));
+    struct ob_turn turn = ask(c, "Where is London?", NULL, 0);
+    assert_true(turn.kept_ids);
+    check_begins(c, &first);
+    for (int i = 0; i < 2; i++)
+        assert_true(ob_conversation_undo(c));
+    assert_false(ob_conversation_undo(c));
+    assert_false(ask(c, "Hello!", NULL, 0).kept_ids);
+    assert_int_equal(ob_conversation_length(c), first.n);
+    ob_conversation_close(c);
+}
+
+/* Other messages before: all is rendered again, and what follows builds on that. */
+static void test_another_system_message(void **state)
+{
+    (void)state;
+    struct ob_error err;
+    static struct ledger second;
+    struct ob_conversation *c = begin(true, NULL);
+    ask(c, "Hello!", NULL, 0);
+    CHECK_OK(ob_conversation_set_system(c, ob_str_from("You are brief."), &err), err);
+    assert_false(ask(c, "Who are you?", NULL, 0).kept_ids);
+    copy_ledger(c, &second);
+    assert_true(ask(c, "Why?", NULL, 0).kept_ids);
+    check_begins(c, &second);
+    for (int i = 0; i < 2; i++)
+        assert_true(ob_conversation_undo(c));
+    assert_false(
+        ask(c, "Why?", NULL, 0).kept_ids); /* the first turn's ids were never rendered so */
+    ob_conversation_close(c);
+}
+
+/* No token ends an answer, so there is no saying where it ends: the rendering is read. */
+static void test_template_without_end(void **state)
+{
+    (void)state;
+    struct ob_conversation *c = begin(false, FORGETFUL("{{ '\\n' }}"));
+    ask(c, "Hello!", NULL, 0);
+    assert_false(ask(c, "Who are you?", NULL, 0).kept_ids);
+    assert_int_equal(ob_conversation_n_turns(c), 2);
+    ob_conversation_close(c);
+}
+
+static int open_model(void **state)
+{
+    (void)state;
+    struct ob_model_options options = {0};
+    model = test_open(TEST_MODELS "/onebit-demo.gguf", &options);
+    return 0;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    ob_model_close(model);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole_answers),
+        cmocka_unit_test(test_cut_answers),
+        cmocka_unit_test(test_stopped_answers),
+        cmocka_unit_test(test_oddly_closed_thought),
+        cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_another_system_message),
+        cmocka_unit_test(test_template_without_end),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
