@@ -1,17 +1,17 @@
 /* Int8 products for AVX-512 with VNNI.
  *
- * A tile is 16 weight rows, one per 32-bit lane. Weights are unsigned codes u = weight code + z, so
- * that a step of 4 columns is one vpdpbusd of the tile's 64 codes with the 4 activation codes of a
- * row, broadcast; the sum then starts from -z times the sum of the activation codes. Nothing is ever
- * added across lanes.
+ * 16 weight rows lie in the 32-bit lanes of a vector: a step of 4 columns is one vpdpbusd of their 64
+ * codes with the 4 activation codes of a row, broadcast. Nothing is ever added across lanes. Codes are
+ * unsigned, u = weight code + z, so sums start from -z times the sum of the activation codes.
+ *
+ * A tile is all the rows that share bytes: 8 bands of 16 rows for 1 bit, 4 for 2, 2 for 4, 1 for 8.
+ * Byte 4 r + j of a step's 64 bytes holds, in bits [i b, i b + b), the code of band i, row r, column j.
+ * A band is cut out by one AND and left where it is in the byte: its sums are 2^(i b) times too large,
+ * which is exact in int32 and, as |sum| < 2^24, in f32, and is taken back by its weight scales. So a
+ * tile costs one AND and one dot product per 64 weights and row, and one load for all of its bands.
  *
  * Packed tile: for each block of columns (128 for Q1_0 and Q2_0 of 128, 64 for Q2_0, 32 for Q8_0 and
- * Q4_0) the codes, then 16 f16 scales. Within a step byte 4 r + j is row r, column j:
- *   Q1_0   a step is 64 bits, bit 4 r + j; set is weight +1. u is 2 or 0, z = 1
- *   Q2_0   4 steps share 64 bytes, step s in bits 2 s of each. z = 1
- *   Q4_0   2 steps share 64 bytes, the even one in the low halves. z = 8
- *   Q8_0   a step is 64 bytes. z = 128
- * as many bytes as in the file, but for Q8_0's and Q4_0's. */
+ * Q4_0) its steps, then the bands' 16 f16 scales each. As many bytes as in the file. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -24,61 +24,63 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { TILE = 16, STEP = 4, SCALE_BYTES = 2 * TILE, MOST_TILES = 4 };
+enum { LANES = 16, STEP = 4, STEP_BYTES = 64, SCALE_BYTES = 2 * LANES, MOST_BANDS = 8 };
 
 /* What differs between the formats, as constants that vanish in the unrolled code. */
 struct packing {
     enum ob_format_id id;
-    int block;     /* columns of a packed block = columns of a weight scale */
-    int step_bits; /* bytes of one step, times 8 */
-    int zero;      /* z */
+    int block;    /* columns of a packed block = columns of a weight scale */
+    int bits;     /* of a packed code */
+    int log_zero; /* z = 2^log_zero */
 };
 
-static const struct packing Q1 = {OB_FORMAT_Q1_0, 128, 64, 1};
-static const struct packing Q2_64 = {OB_FORMAT_Q2_0_G64, 64, 128, 1};
-static const struct packing Q2_128 = {OB_FORMAT_Q2_0_G128, 128, 128, 1};
-static const struct packing Q4 = {OB_FORMAT_Q4_0, 32, 256, 8};
-static const struct packing Q8 = {OB_FORMAT_Q8_0, 32, 512, 128};
+/* Q1_0's weights are -1 and +1, so u is 0 or 2 and one bit holds u / 2. */
+static const struct packing Q1 = {OB_FORMAT_Q1_0, 128, 1, 0};
+static const struct packing Q2_64 = {OB_FORMAT_Q2_0_G64, 64, 2, 0};
+static const struct packing Q2_128 = {OB_FORMAT_Q2_0_G128, 128, 2, 0};
+static const struct packing Q4 = {OB_FORMAT_Q4_0, 32, 4, 3};
+static const struct packing Q8 = {OB_FORMAT_Q8_0, 32, 8, 7};
+
+INLINE int bands_of(const struct packing f)
+{
+    return 8 / f.bits;
+}
 
 INLINE size_t code_bytes(const struct packing f)
 {
-    return (size_t)f.block / STEP * (size_t)f.step_bits / 8;
+    return (size_t)(f.block / STEP * STEP_BYTES);
 }
 
 INLINE size_t block_bytes(const struct packing f)
 {
-    return code_bytes(f) + SCALE_BYTES;
+    return code_bytes(f) + (size_t)(bands_of(f) * SCALE_BYTES);
 }
 
-/* The 64 unsigned codes of step s of a block. */
-INLINE __m512i load_step(const struct packing f, const uint8_t *block, int s)
+/* Band i's codes are u << left_at(i) as they lie in their bytes; band 0 of one bit is doubled. */
+INLINE int left_at(const struct packing f, int band)
 {
-    if (f.step_bits == 64) {
-        uint64_t bits;
-        memcpy(&bits, block + s * 8, sizeof bits);
-        return _mm512_maskz_mov_epi8(bits, _mm512_set1_epi8(2));
-    }
-    if (f.step_bits == 128) {
-        __m512i four = _mm512_loadu_si512(block + s / 4 * 64);
-        return _mm512_and_si512(_mm512_srli_epi16(four, (unsigned)(2 * (s % 4))),
-                                _mm512_set1_epi8(3));
-    }
-    if (f.step_bits == 256) {
-        __m512i two = _mm512_loadu_si512(block + s / 2 * 64);
-        return _mm512_and_si512(_mm512_srli_epi16(two, (unsigned)(4 * (s % 2))),
-                                _mm512_set1_epi8(15));
-    }
-    return _mm512_loadu_si512(block + s * 64);
+    return f.bits == 1 ? (band ? band - 1 : 0) : f.bits * band;
 }
 
-INLINE __m512 load_scales(const struct packing f, const uint8_t *block)
+/* In assembly, since compilers hold the masks of all bands in registers that the sums need, copy sums
+ * around their dot products, and give a row that is used once a register: each costs a third of the
+ * speed or more. */
+INLINE __m512i and_bytes(__m512i a, const uint32_t *mask)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(block + code_bytes(f))));
+    __m512i result;
+    __asm__("vpandd %2%{1to16%}, %1, %0" : "=v"(result) : "v"(a), "m"(*mask));
+    return result;
 }
 
-/* sum + the dot products of each lane's 4 codes with the 4 activation codes at x. In assembly because
- * compilers put the broadcast into a register of its own, which costs a third of the speed here. */
-INLINE __m512i add_dots(__m512i sum, __m512i codes, const uint8_t *x)
+/* sum + the dot products of each lane's 4 codes with its 4 activation codes. */
+INLINE __m512i add_dots(__m512i sum, __m512i codes, __m512i row)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(row));
+    return sum;
+}
+
+/* The same with the activation codes at x for all lanes. */
+INLINE __m512i add_dots_once(__m512i sum, __m512i codes, const uint8_t *x)
 {
     typedef struct {
         uint8_t bytes[4];
@@ -87,37 +89,79 @@ INLINE __m512i add_dots(__m512i sum, __m512i codes, const uint8_t *x)
     return sum;
 }
 
-/* One panel of x, as the inner loops walk it. */
+/* [band] of the formats with 1, 2 and 4 bits. */
+static const uint32_t band_mask[3][MOST_BANDS] = {
+    {0x02020202, 0x02020202, 0x04040404, 0x08080808, 0x10101010, 0x20202020, 0x40404040,
+     0x80808080},
+    {0x03030303, 0x0c0c0c0c, 0x30303030, 0xc0c0c0c0},
+    {0x0f0f0f0f, 0xf0f0f0f0},
+};
+
+INLINE __m512i codes_of_band(const struct packing f, __m512i bytes, int band)
+{
+    if (f.bits == 8)
+        return bytes;
+    if (f.bits == 1 && band == 0)
+        bytes = _mm512_add_epi8(bytes, bytes);
+    return and_bytes(bytes, &band_mask[f.bits / 2][band]);
+}
+
+/* The weight scales of a band, without the factor that its sums have too much. */
+INLINE __m512 load_scales(const struct packing f, const uint8_t *block, int band)
+{
+    const uint8_t *at = block + code_bytes(f) + band * SCALE_BYTES;
+    __m512 scales = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
+    return _mm512_mul_ps(scales, _mm512_set1_ps(1.0f / (float)(1 << left_at(f, band))));
+}
+
+INLINE __m512i load_row(const uint8_t *x)
+{
+    int32_t four;
+    memcpy(&four, x, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* R rows of a panel of height H, as the inner loops walk them. */
 struct walk {
     const uint8_t *codes; /* 4 bytes per row and step */
     const float *scales;
     const int32_t *sums;
 };
 
-/* t (+)= (float)isum * activation scale for one group of shared scales: `columns` columns from
- * column `from` of the blocks on. */
-INLINE void add_group(const struct packing f, const int H, const int T, int from, int columns,
-                      const uint8_t *const block[], const struct walk *w, bool first,
-                      __m512 t[MOST_TILES][OB_PANEL_ROWS])
+/* sum[i][r] += one step of all bands. Compilers load a row once and keep it for all bands. */
+INLINE void add_step(const struct packing f, const int R, __m512i bytes, const uint8_t *x,
+                     __m512i sum[MOST_BANDS][OB_PANEL_ROWS])
 {
-    __m512i sum[MOST_TILES][OB_PANEL_ROWS];
-    UNROLL for (int r = 0; r < H; r++)
+    UNROLL for (int i = 0; i < bands_of(f); i++)
     {
-        int32_t total = w->sums[r];
-        if (columns == 64)
-            total += w->sums[H + r];
-        UNROLL for (int i = 0; i < T; i++) sum[i][r] = _mm512_set1_epi32(-f.zero * total);
+        __m512i codes = codes_of_band(f, bytes, i);
+        UNROLL for (int r = 0; r < R; r++) sum[i][r] =
+            bands_of(f) == 1 ? add_dots_once(sum[i][r], codes, x + r * STEP)
+                             : add_dots(sum[i][r], codes, load_row(x + r * STEP));
     }
-    for (int s = 0; s < columns / STEP; s++) {
-        __m512i codes[MOST_TILES];
-        UNROLL for (int i = 0; i < T; i++) codes[i] = load_step(f, block[i], from / STEP + s);
-        UNROLL for (int r = 0; r < H; r++)
-        {
-            const uint8_t *x = w->codes + (s * H + r) * 4;
-            UNROLL for (int i = 0; i < T; i++) sum[i][r] = add_dots(sum[i][r], codes[i], x);
-        }
+}
+
+/* t (+)= (float)isum * activation scale for one group of shared scales: `columns` columns from
+ * column `from` of the block on. */
+INLINE void add_group(const struct packing f, const int H, const int R, int from, int columns,
+                      const uint8_t *block, const struct walk *w, bool first,
+                      __m512 t[MOST_BANDS][OB_PANEL_ROWS])
+{
+    const int T = bands_of(f);
+    __m512i sum[MOST_BANDS][OB_PANEL_ROWS];
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        __m512i total = _mm512_set1_epi32(w->sums[r]);
+        if (columns == OB_ACT_GROUP)
+            total = _mm512_add_epi32(total, _mm512_set1_epi32(w->sums[H + r]));
+        total = _mm512_sub_epi32(_mm512_setzero_si512(), total);
+        UNROLL for (int i = 0; i < T; i++) sum[i][r] =
+            _mm512_slli_epi32(total, (unsigned)(f.log_zero + left_at(f, i)));
     }
-    UNROLL for (int r = 0; r < H; r++)
+    for (int s = 0; s < columns / STEP; s++)
+        add_step(f, R, _mm512_loadu_si512(block + (from / STEP + s) * STEP_BYTES),
+                 w->codes + s * H * STEP, sum);
+    UNROLL for (int r = 0; r < R; r++)
     {
         __m512 scale = _mm512_set1_ps(w->scales[r]);
         UNROLL for (int i = 0; i < T; i++)
@@ -130,15 +174,14 @@ INLINE void add_group(const struct packing f, const int H, const int T, int from
 
 /* part += one packed block's terms. Moves the walk on by the block's columns; `odd` says that a
  * 32-column block is the second of its activation group. */
-INLINE void add_block(const struct packing f, const int H, const int T,
-                      const uint8_t *const block[], struct walk *w, bool odd,
-                      __m512 part[MOST_TILES][OB_PANEL_ROWS])
+INLINE void add_block(const struct packing f, const int H, const int R, const uint8_t *block,
+                      struct walk *w, bool odd, __m512 part[MOST_BANDS][OB_PANEL_ROWS])
 {
-    __m512 t[MOST_TILES][OB_PANEL_ROWS];
-    int shared = f.block < OB_ACT_GROUP ? f.block : OB_ACT_GROUP;
+    __m512 t[MOST_BANDS][OB_PANEL_ROWS];
+    const int T = bands_of(f), shared = f.block < OB_ACT_GROUP ? f.block : OB_ACT_GROUP;
     UNROLL for (int from = 0; from < f.block; from += shared)
     {
-        add_group(f, H, T, from, shared, block, w, from == 0, t);
+        add_group(f, H, R, from, shared, block, w, from == 0, t);
         w->codes += shared * H;
         w->sums += shared / OB_SUM_GROUP * H;
         if (shared == OB_ACT_GROUP || odd)
@@ -146,19 +189,42 @@ INLINE void add_block(const struct packing f, const int H, const int T,
     }
     UNROLL for (int i = 0; i < T; i++)
     {
-        __m512 scales = load_scales(f, block[i]);
-        UNROLL for (int r = 0; r < H; r++) part[i][r] =
+        __m512 scales = load_scales(f, block, i);
+        UNROLL for (int r = 0; r < R; r++) part[i][r] =
             _mm512_add_ps(part[i][r], _mm512_mul_ps(t[i][r], scales));
     }
 }
 
-/* T tiles times a panel of height H: y of its first n_rows rows, first n_out outputs. */
-INLINE void multiply_tiles(const struct packing f, const int H, const int T, float *y,
-                           size_t y_stride, size_t n_rows, size_t n_out, const uint8_t *packed,
-                           size_t tile_bytes, struct walk w, size_t n_cols)
+/* y (+)= a tile's sums over one part of the columns, of its first n_rows rows and n_out outputs. */
+INLINE void put(const struct packing f, const int R, float *y, size_t y_stride, size_t n_rows,
+                size_t n_out, bool started, __m512 part[MOST_BANDS][OB_PANEL_ROWS])
 {
-    const uint8_t *block[MOST_TILES];
-    UNROLL for (int i = 0; i < T; i++) block[i] = packed + (size_t)i * tile_bytes;
+    UNROLL for (int i = 0; i < bands_of(f); i++)
+    {
+        size_t before = (size_t)i * LANES, left = n_out > before ? n_out - before : 0;
+        __mmask16 keep = left >= LANES ? 0xffff : (__mmask16)((1u << left) - 1);
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            if ((size_t)r >= n_rows)
+                break;
+            float *out = y + (size_t)r * y_stride + before;
+            __m512 sum = part[i][r];
+            if (started)
+                sum = _mm512_add_ps(_mm512_maskz_loadu_ps(keep, out), sum);
+            _mm512_mask_storeu_ps(out, keep, sum);
+        }
+    }
+}
+
+/* Bytes between what is read and what is asked for, when weights come from memory. The hardware's
+ * own prefetching stops at every page. */
+enum { FETCH_AHEAD = 4608 };
+
+/* One tile times R rows of a panel of height H: y of its first n_rows rows, first n_out outputs. */
+INLINE void multiply_tile(const struct packing f, const int H, const int R, float *y,
+                          size_t y_stride, size_t n_rows, size_t n_out, const uint8_t *block,
+                          struct walk w, size_t n_cols)
+{
     size_t n_units = (n_cols + OB_UNIT_COLUMNS - 1) / OB_UNIT_COLUMNS, k = 0;
     bool started = false, odd = false;
     for (size_t p = 0; p < OB_K_PARTS; p++) {
@@ -166,46 +232,42 @@ INLINE void multiply_tiles(const struct packing f, const int H, const int T, flo
         end = end < n_cols ? end : n_cols;
         if (k >= end)
             continue;
-        __m512 part[MOST_TILES][OB_PANEL_ROWS];
-        UNROLL for (int i = 0; i < T; i++) UNROLL for (int r = 0; r < H; r++) part[i][r] =
+        __m512 part[MOST_BANDS][OB_PANEL_ROWS];
+        UNROLL for (int i = 0; i < bands_of(f); i++) UNROLL for (int r = 0; r < R; r++) part[i][r] =
             _mm512_setzero_ps();
         for (; k < end; k += (size_t)f.block, odd = !odd) {
-            add_block(f, H, T, block, &w, odd, part);
-            UNROLL for (int i = 0; i < T; i++) block[i] += block_bytes(f);
+            if (H == R)
+                for (size_t b = 0; b < block_bytes(f); b += 64)
+                    __builtin_prefetch(block + FETCH_AHEAD + b);
+            add_block(f, H, R, block, &w, odd, part);
+            block += block_bytes(f);
         }
-        UNROLL for (int i = 0; i < T; i++)
-        {
-            size_t left = n_out - (size_t)i * TILE;
-            __mmask16 keep = left >= TILE ? 0xffff : (__mmask16)((1u << left) - 1);
-            UNROLL for (int r = 0; r < H; r++)
-            {
-                if ((size_t)r >= n_rows)
-                    break;
-                float *out = y + (size_t)r * y_stride + (size_t)i * TILE;
-                __m512 sum = part[i][r];
-                if (started)
-                    sum = _mm512_add_ps(_mm512_maskz_loadu_ps(keep, out), sum);
-                _mm512_mask_storeu_ps(out, keep, sum);
-            }
-        }
+        put(f, R, y, y_stride, n_rows, n_out, started, part);
         started = true;
     }
 }
 
-/* All tiles [first, last) times one panel of height H. */
-INLINE void multiply_panel(const struct packing f, const int H, const int T, float *y,
+/* All tiles [first, last) times one panel of height H, of which n_rows rows are real. */
+INLINE void multiply_panel(const struct packing f, const int H, const int R, float *y,
                            size_t y_stride, size_t n_rows, const struct ob_tensor *weights,
                            const uint8_t *packed, struct walk w, size_t first, size_t last)
 {
     size_t tile_bytes = weights->n_cols / (size_t)f.block * block_bytes(f);
-    size_t tile = first;
-    for (; tile + (size_t)T <= last; tile += (size_t)T)
-        multiply_tiles(f, H, T, y + tile * TILE, y_stride, n_rows, weights->n_rows - tile * TILE,
-                       packed + tile * tile_bytes, tile_bytes, w, weights->n_cols);
-    for (; tile < last; tile++)
-        multiply_tiles(f, H, 1, y + tile * TILE, y_stride, n_rows, weights->n_rows - tile * TILE,
-                       packed + tile * tile_bytes, tile_bytes, w, weights->n_cols);
+    size_t tile_rows = (size_t)(bands_of(f) * LANES);
+    for (size_t tile = first; tile < last; tile++) {
+        for (size_t r = 0; r < n_rows; r += (size_t)R) {
+            struct walk from = {w.codes + r * STEP, w.scales + r, w.sums + r};
+            multiply_tile(f, H, R, y + r * y_stride + tile * tile_rows, y_stride, n_rows - r,
+                          weights->n_rows - tile * tile_rows, packed + tile * tile_bytes, from,
+                          weights->n_cols);
+        }
+    }
 }
+
+/* How many rows of H pass over a tile together, by its bands: 16 sums are fastest; beside 24 there is
+ * hardly a register for the rows. */
+#define ROWS_AT_ONCE(f, H, OF_8, OF_4, OF_2)                                                       \
+    (bands_of(f) == 8 ? (OF_8) : bands_of(f) == 4 ? (OF_4) : bands_of(f) == 2 ? (OF_2) : (H))
 
 /* Weights that stay in the second-level cache while all panels pass over them. */
 enum { CACHED_BYTES = 384 << 10 };
@@ -215,9 +277,7 @@ INLINE void multiply_format(const struct packing f, float *y, size_t y_stride,
                             const void *packed, size_t first, size_t last)
 {
     size_t n_cols = x->n_cols, tile_bytes = n_cols / (size_t)f.block * block_bytes(f);
-    size_t at_once = CACHED_BYTES / tile_bytes / MOST_TILES * MOST_TILES;
-    if (at_once == 0 || x->n_rows <= OB_PANEL_ROWS)
-        at_once = x->n_rows <= OB_PANEL_ROWS ? last - first : MOST_TILES;
+    size_t at_once = CACHED_BYTES / tile_bytes > 0 ? CACHED_BYTES / tile_bytes : 1;
     for (size_t tile = first; tile < last; tile += at_once) {
         size_t stop = tile + at_once < last ? tile + at_once : last;
         for (size_t r = 0; r < x->n_rows; r += OB_PANEL_ROWS) {
@@ -228,17 +288,18 @@ INLINE void multiply_format(const struct packing f, float *y, size_t y_stride,
                              x->sums + r * (n_cols / OB_SUM_GROUP)};
             float *out = y + r * y_stride;
             switch (p.height) {
-#define CASE(H, T)                                                                                 \
+#define CASE(H, ...)                                                                               \
     case H:                                                                                        \
-        multiply_panel(f, H, T, out, y_stride, n_rows, weights, packed, w, tile, stop);            \
+        multiply_panel(f, H, ROWS_AT_ONCE(f, H, __VA_ARGS__), out, y_stride, n_rows, weights,      \
+                       packed, w, tile, stop);                                                     \
         break;
-                CASE(1, 4)
-                CASE(2, 4)
-                CASE(3, 4)
-                CASE(4, 2)
-                CASE(6, 2)
-                CASE(8, 1)
-                CASE(12, 1)
+                CASE(1, 1, 1, 1)
+                CASE(2, 2, 2, 2)
+                CASE(3, 3, 3, 3)
+                CASE(4, 2, 4, 4)
+                CASE(6, 2, 3, 6)
+                CASE(8, 2, 4, 8)
+                CASE(12, 2, 4, 6)
 #undef CASE
             }
         }
@@ -247,74 +308,71 @@ INLINE void multiply_format(const struct packing f, float *y, size_t y_stride,
 
 /* ------------------------------------------------------------------------------------ packing */
 
-/* Put code u of row r, column j of step s into a zeroed block. */
-INLINE void put_code(const struct packing f, uint8_t *block, int s, int r, int j, unsigned u)
+/* One block of 16 rows r of every band: rows[band * LANES + r] are its file blocks. */
+INLINE void pack_block(const struct packing f, uint8_t *block, const uint8_t *const rows[])
 {
-    int at = 4 * r + j;
-    if (f.step_bits == 64)
-        block[s * 8 + at / 8] |= (uint8_t)(u >> 1 << at % 8);
-    else if (f.step_bits == 128)
-        block[s / 4 * 64 + at] |= (uint8_t)(u << 2 * (s % 4));
-    else if (f.step_bits == 256)
-        block[s / 2 * 64 + at] |= (uint8_t)(u << 4 * (s % 2));
-    else
-        block[s * 64 + at] = (uint8_t)u;
-}
-
-/* The f16 scale of a file block: last two bytes in no format here, first in all. */
-INLINE void pack_row_block(const struct packing f, uint8_t *block, int r, const uint8_t *file)
-{
-    int8_t codes[OB_UNIT_COLUMNS];
-    float scale;
-    ob_format_get(f.id)->integers(codes, &scale, file, (size_t)f.block);
-    for (int k = 0; k < f.block; k++)
-        put_code(f, block, k / STEP, r, k % STEP, (unsigned)(codes[k] + f.zero));
-    memcpy(block + code_bytes(f) + 2 * r, file, 2);
-}
-
-/* Q1_0's own way: of 16 rows, 32 columns at a time, which are 8 steps of 64 bits. A step is 4 bits
- * of each row: cut out per row, narrowed to bytes, and put together in pairs. */
-static void pack_q1_block(uint8_t *block, const uint8_t *const rows[TILE])
-{
-    const __m128i pair = _mm_set1_epi16(0x1001); /* even byte + 16 * odd byte */
-    for (int word = 0; word < 4; word++) {
-        uint32_t bits[TILE];
-        for (int r = 0; r < TILE; r++)
-            memcpy(&bits[r], rows[r] + 2 + 4 * word, sizeof bits[r]);
-        __m512i all = _mm512_loadu_si512(bits);
-        for (int s = 0; s < 8; s++) {
-            __m128i nibbles = _mm512_cvtepi32_epi8(_mm512_and_si512(all, _mm512_set1_epi32(15)));
-            __m128i bytes = _mm_maddubs_epi16(nibbles, pair);
-            _mm_storel_epi64((void *)(block + word * 64 + s * 8), _mm_packus_epi16(bytes, bytes));
-            all = _mm512_srli_epi32(all, 4);
+    memset(block, 0, code_bytes(f));
+    for (int row = 0; row < bands_of(f) * LANES; row++) {
+        int8_t codes[OB_UNIT_COLUMNS];
+        float scale;
+        ob_format_get(f.id)->integers(codes, &scale, rows[row], (size_t)f.block);
+        for (int k = 0; k < f.block; k++)
+            codes[k] = (int8_t)(codes[k] + (1 << f.log_zero));
+        uint8_t *at = block + row % LANES * STEP;
+        for (int k = 0; k < f.block; k += STEP, at += STEP_BYTES) {
+            uint32_t four, there;
+            memcpy(&four, codes + k, sizeof four);
+            memcpy(&there, at, sizeof there);
+            there |= four << f.bits * (row / LANES); /* codes have `bits` bits: none crosses over */
+            memcpy(at, &there, sizeof there);
         }
+        memcpy(block + code_bytes(f) + 2 * row, rows[row], 2); /* all formats: scale comes first */
     }
-    for (int r = 0; r < TILE; r++)
-        memcpy(block + 256 + 2 * r, rows[r], 2);
+}
+
+/* Q1_0's own way: 64 columns of a row are a mask that spreads its bits over 64 bytes. */
+static void pack_q1_block(uint8_t *block, const uint8_t *const rows[])
+{
+    for (int half = 0; half < 2; half++, block += code_bytes(Q1) / 2) {
+        uint32_t four[LANES][LANES]; /* [row][step] */
+        for (int r = 0; r < LANES; r++) {
+            __m512i bytes = _mm512_setzero_si512();
+            UNROLL for (int i = 0; i < MOST_BANDS; i++)
+            {
+                uint64_t bits;
+                memcpy(&bits, rows[i * LANES + r] + 2 + 8 * half, sizeof bits);
+                bytes = _mm512_or_si512(
+                    bytes, _mm512_maskz_mov_epi8(bits, _mm512_set1_epi8((char)(1 << i))));
+            }
+            _mm512_storeu_si512(four[r], bytes);
+        }
+        for (int s = 0; s < LANES; s++)
+            for (int r = 0; r < LANES; r++)
+                memcpy(block + s * STEP_BYTES + r * STEP, &four[r][s], STEP);
+    }
+    for (int row = 0; row < MOST_BANDS * LANES; row++)
+        memcpy(block + 2 * row, rows[row], 2);
 }
 
 INLINE void pack_format(const struct packing f, uint8_t *packed, const struct ob_tensor *w,
                         size_t first, size_t last)
 {
     static const uint8_t zeros[34] = {0}; /* rows past the matrix: scale 0 */
-    size_t file_bytes = (size_t)w->format->group_bytes;
+    size_t file_bytes = (size_t)w->format->group_bytes, tile_rows = (size_t)(bands_of(f) * LANES);
     size_t n_blocks = w->n_cols / (size_t)f.block, bytes = block_bytes(f);
     for (size_t tile = first; tile < last; tile++)
         for (size_t b = 0; b < n_blocks; b++) {
             uint8_t *block = packed + (tile * n_blocks + b) * bytes;
-            const uint8_t *rows[TILE];
-            for (size_t r = 0; r < TILE; r++) {
-                size_t row = tile * TILE + r;
+            const uint8_t *rows[MOST_BANDS * LANES];
+            for (size_t r = 0; r < tile_rows; r++) {
+                size_t row = tile * tile_rows + r;
                 rows[r] = row < w->n_rows ? (const uint8_t *)ob_tensor_row(w, row) + b * file_bytes
                                           : zeros;
             }
-            if (f.id == OB_FORMAT_Q1_0) {
+            if (f.bits == 1)
                 pack_q1_block(block, rows);
-                continue;
-            }
-            memset(block, 0, bytes);
-            for (int r = 0; r < TILE; r++)
-                pack_row_block(f, block, r, rows[r]);
+            else
+                pack_block(f, block, rows);
         }
 }
 
@@ -344,14 +402,13 @@ FORMAT(q8, Q8)
 
 void ob_kernels_install_avx512_int8(struct ob_kernels *table)
 {
-    table->products[OB_FORMAT_Q1_0] =
-        (struct ob_product){TILE, tile_bytes_q1, pack_q1, multiply_q1};
-    table->products[OB_FORMAT_Q2_0_G64] =
-        (struct ob_product){TILE, tile_bytes_q2_64, pack_q2_64, multiply_q2_64};
-    table->products[OB_FORMAT_Q2_0_G128] =
-        (struct ob_product){TILE, tile_bytes_q2_128, pack_q2_128, multiply_q2_128};
-    table->products[OB_FORMAT_Q4_0] =
-        (struct ob_product){TILE, tile_bytes_q4, pack_q4, multiply_q4};
-    table->products[OB_FORMAT_Q8_0] =
-        (struct ob_product){TILE, tile_bytes_q8, pack_q8, multiply_q8};
+#define INSTALL(name, packing_of)                                                                  \
+    table->products[packing_of.id] = (struct ob_product){                                          \
+        (size_t)(bands_of(packing_of) * LANES), tile_bytes_##name, pack_##name, multiply_##name}
+    INSTALL(q1, Q1);
+    INSTALL(q2_64, Q2_64);
+    INSTALL(q2_128, Q2_128);
+    INSTALL(q4, Q4);
+    INSTALL(q8, Q8);
+#undef INSTALL
 }
