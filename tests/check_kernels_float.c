@@ -149,15 +149,13 @@ static void attention_page(struct ck *c)
     float *q = ck_floats(c, p->n_out * p->n, hard(c));
     float *out = ck_take(c, p->n_out * p->n * sizeof *out);
     float *sums = ck_take(c, 2 * p->n_out * sizeof *sums);
-    float *scores = ck_take_private(c, p->n_out * OB_KEYS_AT_ONCE * sizeof *scores);
-    float *scratch = ck_take_private(c, p->n * sizeof *scratch);
+    float *scratch = ck_take_private(c, 2 * p->n * sizeof *scratch);
     for (size_t i = 0; i < p->n_out; i++) {
         size_t fewer = p->gap * i < p->n_rows ? p->gap * i : p->n_rows - 1;
         queries[i] = (struct ob_attention_query){
             .q = q + i * p->n, .value = out + i * p->n, .n_keys = p->n_rows - fewer};
     }
-    CK_RUN(c, K(c)->attention_page(queries, p->n_out, keys, values, format, p->n, 0.125f, scores,
-                                   scratch));
+    CK_RUN(c, K(c)->attention_page(queries, p->n_out, keys, values, format, p->n, 0.125f, scratch));
     for (size_t i = 0; i < p->n_out; i++) {
         sums[2 * i] = queries[i].max;
         sums[2 * i + 1] = queries[i].sum;

@@ -147,38 +147,54 @@ static void test_rope(void **state)
     assert_memory_equal(y + 32, x + 32, 32 * sizeof *x);
 }
 
-/* Pages of 8, 128 and 70 keys merged in order are the softmax over all 206. */
+/* Pages of 8, 128 and 70 keys merged in order are the softmax over all that a query sees. */
+static void check_attention(size_t dim)
+{
+    enum { KEYS = 206, QUERIES = 6, MOST_DIM = 144 };
+    static float keys[KEYS * MOST_DIM], values[KEYS * MOST_DIM], q[QUERIES][MOST_DIM];
+    static float out[2 * QUERIES][MOST_DIM], scratch[2 * MOST_DIM];
+    struct ob_attention_query total[QUERIES], part[QUERIES];
+    rng_fill(&rng, keys, KEYS * dim);
+    rng_fill(&rng, values, KEYS * dim);
+    for (size_t i = 0; i < QUERIES; i++) {
+        rng_fill(&rng, q[i], dim);
+        total[i] = (struct ob_attention_query){.q = q[i], .value = out[i]};
+        part[i] = (struct ob_attention_query){.q = q[i], .value = out[QUERIES + i]};
+    }
+    for (size_t page = 0; ob_page_start(page) < KEYS; page++) {
+        struct ob_attention_query *now = page ? part : total;
+        size_t start = ob_page_start(page);
+        for (size_t i = 0; i < QUERIES; i++) {
+            size_t n = KEYS - i - start;
+            now[i].n_keys = n < ob_page_tokens(page) ? n : ob_page_tokens(page);
+        }
+        kernels.attention_page(now, QUERIES, keys + start * dim, values + start * dim,
+                               OB_KV_STORE_F32, dim, 0.2f, scratch);
+        for (size_t i = 0; page && i < QUERIES; i++)
+            kernels.attention_merge(&total[i], &part[i], dim);
+    }
+    for (size_t i = 0; i < QUERIES; i++) {
+        double sum = 0, expected[MOST_DIM] = {0};
+        for (size_t k = 0; k < KEYS - i; k++) {
+            double score = 0;
+            for (size_t d = 0; d < dim; d++)
+                score += (double)q[i][d] * (double)keys[k * dim + d];
+            double weight = exp((double)0.2f * score);
+            sum += weight;
+            for (size_t d = 0; d < dim; d++)
+                expected[d] += weight * (double)values[k * dim + d];
+        }
+        for (size_t d = 0; d < dim; d++)
+            near((double)(out[i][d] / total[i].sum), expected[d] / sum, 1, "attention");
+    }
+}
+
 static void test_attention(void **state)
 {
     (void)state;
-    enum { DIM = 48, KEYS = 206 };
-    static float keys[KEYS * DIM], values[KEYS * DIM];
-    float q[DIM], first[DIM], second[DIM], scores[OB_PAGE_TOKENS], scratch[DIM];
-    rng_fill(&rng, q, DIM);
-    rng_fill(&rng, keys, KEYS * DIM);
-    rng_fill(&rng, values, KEYS * DIM);
-    struct ob_attention_query total = {.q = q, .value = first}, part = {.q = q, .value = second};
-    for (size_t page = 0; ob_page_start(page) < KEYS; page++) {
-        struct ob_attention_query *now = page ? &part : &total;
-        size_t start = ob_page_start(page), n = KEYS - start;
-        now->n_keys = n < ob_page_tokens(page) ? n : ob_page_tokens(page);
-        kernels.attention_page(now, 1, keys + start * DIM, values + start * DIM, OB_KV_STORE_F32,
-                               DIM, 0.2f, scores, scratch);
-        if (page)
-            kernels.attention_merge(&total, &part, DIM);
-    }
-    double sum = 0, expected[DIM] = {0};
-    for (size_t k = 0; k < KEYS; k++) {
-        double score = 0;
-        for (size_t i = 0; i < DIM; i++)
-            score += (double)q[i] * (double)keys[k * DIM + i];
-        double weight = exp(0.2 * score);
-        sum += weight;
-        for (size_t i = 0; i < DIM; i++)
-            expected[i] += weight * (double)values[k * DIM + i];
-    }
-    for (size_t i = 0; i < DIM; i++)
-        near((double)(total.value[i] / total.sum), expected[i] / sum, 1, "attention");
+    check_attention(48);  /* whole vectors, fewer than a block */
+    check_attention(128); /* whole blocks */
+    check_attention(140); /* and a rest */
 }
 
 static void test_kv_store(void **state)

@@ -237,8 +237,7 @@ static void attend(const struct cpu_call *c, const struct ob_segment *seg, size_
     size_t n_queries = (last - first) * group;
     int kv_layer = (int)e->state_at[s->state];
     struct ob_attention_query *total = c->queries, *part = total + n_queries;
-    float *scores = c->scratch, *values = scores + n_queries * OB_KEYS_AT_ONCE;
-    float *unpacked = values + n_queries * n;
+    float *values = c->scratch, *scratch = values + n_queries * n;
     for (size_t i = 0; i < n_queries; i++) {
         size_t row = seg->first_row + first + i / group, head = kv_head * group + i % group;
         total[i].q = part[i].q = head_of(c, s->in[0], row, head);
@@ -263,7 +262,7 @@ static void attend(const struct cpu_call *c, const struct ob_segment *seg, size_
                 sees - start < ob_page_tokens(page) ? sees - start : ob_page_tokens(page);
         }
         e->kernels.attention_page(now + from, n_queries - from, k, v, e->pages.format, n, s->scale,
-                                  scores, unpacked);
+                                  scratch);
         for (size_t i = from; page > 0 && i < n_queries; i++)
             e->kernels.attention_merge(&total[i], &part[i], n);
     }
@@ -364,9 +363,7 @@ size_t cpu_scratch_floats(const struct ob_plan *plan)
         else if (s->out != OB_NO_VALUE && plan->values[s->out].number == OB_NUMBER_CODES)
             need = (size_t)plan->values[s->out].row_stride;
         else if (s->op == OB_OP_ATTENTION)
-            need =
-                cpu_queries(plan) / 2 * (OB_KEYS_AT_ONCE + (size_t)plan->values[s->out].head_dim) +
-                (size_t)plan->values[s->out].head_dim;
+            need = (cpu_queries(plan) / 2 + 2) * (size_t)plan->values[s->out].head_dim;
         floats = need > floats ? need : floats;
     }
     return (floats + 15) / 16 * 16;

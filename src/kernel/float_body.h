@@ -179,6 +179,12 @@ static inline void load_f16(float *out, const uint16_t *half, size_t n)
 #if defined(__F16C__)
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(half + i))));
+#elif defined(__ARM_FP16_FORMAT_IEEE)
+    for (; i < n; i++) {
+        __fp16 number;
+        memcpy(&number, half + i, sizeof number);
+        out[i] = (float)number;
+    }
 #endif
     for (; i < n; i++)
         out[i] = ob_f16_to_f32(half[i]);
@@ -194,44 +200,7 @@ static inline const float *kv_row(const void *page, enum ob_kv_format format, si
     return scratch;
 }
 
-static void attention_page(struct ob_attention_query *queries, size_t n_queries, const void *keys,
-                           const void *values, enum ob_kv_format format, size_t n, float scale,
-                           float *scores, float *scratch)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < n_queries; i++) {
-        most = queries[i].n_keys > most ? queries[i].n_keys : most;
-        memset(queries[i].value, 0, n * sizeof *queries[i].value);
-    }
-    for (size_t j = 0; j < most; j++) {
-        const float *k = kv_row(keys, format, j, n, scratch);
-        for (size_t i = 0; i < n_queries; i++)
-            if (j < queries[i].n_keys)
-                scores[i * OB_KEYS_AT_ONCE + j] = scale * dot_f32(queries[i].q, k, n);
-    }
-    for (size_t i = 0; i < n_queries; i++) {
-        struct ob_attention_query *q = &queries[i];
-        float *s = scores + i * OB_KEYS_AT_ONCE;
-        q->max = s[0];
-        for (size_t j = 1; j < q->n_keys; j++)
-            q->max = s[j] > q->max ? s[j] : q->max;
-        for (size_t j = 0; j < q->n_keys; j++)
-            s[j] = exp_f32(s[j] - q->max);
-        q->sum = 0.0f;
-        for (size_t j = 0; j < q->n_keys; j++)
-            q->sum += s[j];
-    }
-    for (size_t j = 0; j < most; j++) {
-        const float *v = kv_row(values, format, j, n, scratch);
-        for (size_t i = 0; i < n_queries; i++) {
-            if (j >= queries[i].n_keys)
-                continue;
-            float weight = scores[i * OB_KEYS_AT_ONCE + j], *value = queries[i].value;
-            for (size_t d = 0; d < n; d++)
-                value[d] += weight * v[d];
-        }
-    }
-}
+#include "kernel/attention_body.h"
 
 static void attention_merge(struct ob_attention_query *into, const struct ob_attention_query *part,
                             size_t n)

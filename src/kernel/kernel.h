@@ -180,12 +180,12 @@ struct ob_kernels {
     void (*kv_store)(void *dst, enum ob_kv_format format, const float *src, size_t n);
 
     /* Attention of n_queries queries to keys and values [most n_keys, n] of one page and KV head:
-     * fills value, max and sum of each. Every key is read once for all queries. scores [n_queries,
-     * OB_KEYS_AT_ONCE] and scratch [n] are the caller's; n_keys <= OB_KEYS_AT_ONCE. Scores are scale
-     * * dot_f32(q, k); sum and value add the keys ascending, value from 0. EXACT. */
+     * fills value, max and sum of each. Queries next to each other should see equally many keys.
+     * scratch [2 n] is the caller's; n_keys <= OB_KEYS_AT_ONCE. Scores are scale * dot_f32(q, k); sum
+     * and value add the keys ascending, value from 0. EXACT. */
     void (*attention_page)(struct ob_attention_query *queries, size_t n_queries, const void *keys,
                            const void *values, enum ob_kv_format format, size_t n, float scale,
-                           float *scores, float *scratch);
+                           float *scratch);
 
     /* into = into merged with `part` (Milakov and Gimelshein, 2018: online softmax). Order matters:
      * pages are merged ascending. EXACT. */
