@@ -1,14 +1,17 @@
 #!/bin/sh
-# Install the Debian packages that are missing: `deps.sh build`, `deps.sh test`, or both.
-# As root or with sudo; otherwise prints the command. With nothing missing it does nothing.
+# Install what is missing: `deps.sh build`, `deps.sh test`, or both. Debian packages as root or with
+# sudo, otherwise it prints the command; for the tests also the npm packages that
+# tests/oracle/package.json names, beside it. With nothing missing it does nothing.
 set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
 
 build_packages="gcc libc6-dev make cmake ninja-build pkg-config unicode-data libjansson-dev libedit-dev"
 test_packages="clang clang-format lld libclang-rt-dev libclang-rt-dev-wasm32 wasi-libc
 tmux libcmocka-dev libpcre2-dev libutf8proc-dev python3-jinja2
 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
-# Runs the WebAssembly self-test; one that came from elsewhere will do.
+# Run the WebAssembly self-test and the oracles from npm; ones that came from elsewhere will do.
 command -v node > /dev/null 2>&1 || test_packages="$test_packages nodejs"
+command -v npm > /dev/null 2>&1 || test_packages="$test_packages npm"
 
 wanted=""
 for group in "$@"; do
@@ -22,11 +25,27 @@ for group in "$@"; do
     esac
 done
 
+install_oracles() {
+    folder=$root/tests/oracle
+    [ "$folder/node_modules/.package-lock.json" -nt "$folder/package.json" ] && return
+    command -v npm > /dev/null 2>&1 || { echo "deps.sh: 'npm' is missing; install it" >&2; return; }
+    echo "installing: the packages of tests/oracle/package.json" >&2
+    (cd "$folder" && npm install --ignore-scripts --no-package-lock --no-audit --no-fund \
+        --loglevel=error >&2) || {
+        echo "deps.sh: npm cannot install the packages of tests/oracle/package.json" >&2
+        exit 1
+    }
+}
+finish() {
+    case " $* " in *" test "*) install_oracles ;; esac
+    exit 0
+}
+
 if ! command -v dpkg-query > /dev/null 2>&1 || ! command -v apt-get > /dev/null 2>&1; then
     for tool in cc cmake ninja pkg-config; do
         command -v "$tool" > /dev/null 2>&1 || echo "deps.sh: '$tool' is missing; install it" >&2
     done
-    exit 0
+    finish "$@"
 fi
 
 is_installed() {
@@ -37,7 +56,7 @@ missing=""
 for package in $wanted; do
     is_installed "$package" || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+[ -n "$missing" ] || finish "$@"
 
 if [ "$(id -u)" -eq 0 ]; then
     as_root=""
@@ -60,3 +79,4 @@ install() {
         apt-get install -y -qq --no-install-recommends $missing >&2
 }
 install || { $as_root apt-get update -qq >&2 && install; }
+finish "$@"

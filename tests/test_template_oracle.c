@@ -1,8 +1,9 @@
 /* Chat templates against Jinja itself, set up as the transformers library does it: every template
  * over every conversation of oracle/conversations.py must come out byte for byte the same, and what
- * raises there must be an error here. tests/oracle/render_jinja.py asks Jinja.
+ * raises there must be an error here. tests/oracle/render_jinja.py asks Jinja, render_npm.mjs also
+ * the npm package @huggingface/jinja.
  *
- * Our own templates run always. A folder of published templates beside the checkout
+ * Our own templates and that of an npm package run always. A folder of published templates beside the checkout
  * (TEST_TEMPLATES) runs too where it exists; they are other people's text and not copied here. */
 #include "support/check.h"
 
@@ -26,23 +27,45 @@ struct tally {
     size_t n_equal, n_errors, n_wrong;
 };
 
-/* What Jinja makes of the templates in `folder`; skips the test when there is no Jinja. */
-static json_t *ask_jinja(const char *folder)
+/* What a command prints; NULL when it exits with `missing`, which says that its oracle is not
+ * installed. A second value that it prints goes to *second, else NULL. */
+static json_t *ask(const char *command, int missing, json_t **second)
 {
-    char command[2048];
+    const size_t flags = JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK;
     json_error_t error;
-    snprintf(command, sizeof command, "PYTHONDONTWRITEBYTECODE=1 " PYTHON " '%s' '%s'",
-             TEST_DATA "/../oracle/render_jinja.py", folder);
     FILE *pipe = popen(command, "r");
     CHECK(pipe, "cannot run %s", command);
-    json_t *answer = json_loadf(pipe, JSON_ALLOW_NUL, &error);
+    json_t *answer = json_loadf(pipe, flags, &error);
+    *second = answer ? json_loadf(pipe, flags, NULL) : NULL;
     int status = pclose(pipe);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        CHECK(!getenv("CI"), "python3-jinja2 is not installed");
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (code == missing || code == 127) {
+        CHECK(!getenv("CI"), "not installed: %s", command);
+        return NULL;
+    }
+    CHECK(answer && status == 0, "%s: %s", command, error.text);
+    return answer;
+}
+
+/* What Jinja, and where it is installed the npm package, make of the templates in `folder`; skips
+ * the test when there is no Jinja. */
+static json_t *ask_oracles(const char *folder, json_t **npm)
+{
+    char command[2048];
+    const char *const scripts = TEST_DATA "/../oracle";
+    snprintf(command, sizeof command,
+             "PYTHONDONTWRITEBYTECODE=1 node '%s/render_npm.mjs' " PYTHON " '%s'", scripts, folder);
+    json_t *answer = ask(command, 78, npm);
+    if (answer)
+        return answer;
+    print_message("skipped: without @huggingface/jinja only Jinja itself is asked\n");
+    snprintf(command, sizeof command,
+             "PYTHONDONTWRITEBYTECODE=1 " PYTHON " '%s/render_jinja.py' '%s'", scripts, folder);
+    answer = ask(command, 77, npm);
+    if (!answer) {
         print_message("skipped: python3-jinja2 is not installed\n");
         skip();
     }
-    CHECK(answer && status == 0, "%s: %s", command, error.text);
     return answer;
 }
 
@@ -95,37 +118,45 @@ static void compare(const struct ob_template *tpl, const json_t *context, const 
     ob_heap_free(&heap);
 }
 
-static char *read_file(const char *path, size_t *n)
+/* The second opinion on one rendering. Where the two oracles differ Jinja is right, and the case is
+ * listed in oracle/differences.txt; what is listed must differ. */
+static void compare_npm(const struct ob_template *tpl, const json_t *entry, size_t i,
+                        const json_t *context, const json_t *wanted,
+                        const struct ob_template_options *options, const char *what,
+                        struct tally *tally)
 {
-    FILE *file = fopen(path, "rb");
-    CHECK(file && fseek(file, 0, SEEK_END) == 0, "%s", path);
-    long size = ftell(file);
-    rewind(file);
-    char *text = malloc((size_t)size + 1);
-    CHECK(text && fread(text, 1, (size_t)size, file) == (size_t)size, "%s", path);
-    fclose(file);
-    *n = (size_t)size;
-    return text;
+    const json_t *npm = json_array_get(json_object_get(entry, "npm"), i);
+    bool differs = !json_equal(npm, wanted);
+    bool listed = json_is_true(json_array_get(json_object_get(entry, "listed"), i));
+    if (differs != listed) {
+        print_error("%s: the oracles %s, and differences.txt does not say so\n", what,
+                    differs ? "differ" : "agree");
+        tally->n_wrong++;
+    } else if (!differs) {
+        compare(tpl, context, npm, options, what, tally);
+    }
 }
 
-static void run_template(const json_t *answer, const json_t *entry,
+static void run_template(const json_t *answer, const json_t *entry, const json_t *npm,
                          const struct ob_template_options *options, struct tally *tally)
 {
-    const char *path = json_string_value(json_object_get(entry, "path"));
-    size_t n, i;
-    char *text = read_file(path, &n), what[1024];
+    const json_t *text = json_object_get(entry, "text");
+    char what[1024];
     struct ob_template *tpl = NULL;
     json_t *wanted;
-    ob_template_compile(text, n, &tpl, NULL);
+    size_t i;
+    ob_template_compile(json_string_value(text), json_string_length(text), &tpl, NULL);
     json_array_foreach(json_object_get(entry, "results"), i, wanted)
     {
         const json_t *conversation = json_array_get(json_object_get(answer, "conversations"), i);
-        snprintf(what, sizeof what, "%s, %s", path,
+        const json_t *context = json_object_get(conversation, "context");
+        snprintf(what, sizeof what, "%s, %s", json_string_value(json_object_get(entry, "path")),
                  json_string_value(json_object_get(conversation, "name")));
-        compare(tpl, json_object_get(conversation, "context"), wanted, options, what, tally);
+        compare(tpl, context, wanted, options, what, tally);
+        if (npm)
+            compare_npm(tpl, npm, i, context, wanted, options, what, tally);
     }
     ob_template_destroy(tpl);
-    free(text);
 }
 
 static void run_snippet(const json_t *answer, const json_t *entry,
@@ -144,12 +175,12 @@ static void run_snippet(const json_t *answer, const json_t *entry,
 
 static void run_folder(const char *folder, size_t least)
 {
-    json_t *answer = ask_jinja(folder), *entry;
+    json_t *npm, *answer = ask_oracles(folder, &npm), *entry;
     struct ob_template_options options = {.clock = clock_of(answer)};
     struct tally tally = {0};
     size_t i;
     json_array_foreach(json_object_get(answer, "templates"), i, entry)
-        run_template(answer, entry, &options, &tally);
+        run_template(answer, entry, json_array_get(npm, i), &options, &tally);
     json_array_foreach(json_object_get(answer, "snippets"), i, entry)
         run_snippet(answer, entry, &options, &tally);
     print_message("%s: %zu templates x %zu conversations and %zu snippets: %zu byte-equal, "
@@ -159,6 +190,7 @@ static void run_folder(const char *folder, size_t least)
                   json_array_size(json_object_get(answer, "snippets")), tally.n_equal,
                   tally.n_errors, tally.n_wrong);
     json_decref(answer);
+    json_decref(npm);
     assert_int_equal(tally.n_wrong, 0);
     CHECK(tally.n_equal >= least, "only %zu renderings were compared", tally.n_equal);
 }

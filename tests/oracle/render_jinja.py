@@ -5,9 +5,10 @@ results as JSON: the oracle of tests/test_template_oracle.c.
     render_jinja.py FOLDER_OR_FILE...
 
 The output is {"jinja": version, "clock": [...], "conversations": [{"name", "context"}],
-"templates": [{"path", "results": [text or null]}],
+"templates": [{"path", "text", "results": [text or null]}],
 "snippets": [{"path", "line", "text", "result"}], "snippet_context"}; null stands for an exception.
-A file NAME.snippets holds one template per line. Needs Debian's python3-jinja2; exit status 77
+A file NAME.snippets holds one template per line; NAME.json is a tokenizer_config.json with the
+template in chat_template. Needs Debian's python3-jinja2; exit status 77
 when that is missing."""
 
 import copy
@@ -74,9 +75,13 @@ def render(template, context):
         return None
 
 
-def render_file(environment, path, contexts):
+def read_template(path):
     with open(path, encoding="utf-8", newline="") as file:
         text = file.read()
+    return json.loads(text)["chat_template"] if path.endswith(".json") else text
+
+
+def render_text(environment, path, text, contexts):
     try:
         template = environment.from_string(text)
     except Exception as error:
@@ -117,8 +122,9 @@ def main():
         if path.endswith(".snippets"):
             snippets += render_snippets(environment, path)
             continue
-        results = render_file(environment, path, [case["context"] for case in cases])
-        templates.append({"path": path, "results": results})
+        text = read_template(path)
+        results = render_text(environment, path, text, [case["context"] for case in cases])
+        templates.append({"path": path, "text": text, "results": results})
     output = {
         "jinja": jinja2.__version__,
         "clock": list(CLOCK),
