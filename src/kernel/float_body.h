@@ -8,12 +8,11 @@
 
 #include "base/half.h"
 #include "kernel/kernel.h"
+#include "kernel/vectors.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
-
-enum { LANES = 16 };
 
 /* exp(x): 2^n times a polynomial on |r| <= ln(2)/2, coefficients of Moshier's Cephes library. The
  * power of two is applied in halves, so that overflow and underflow come out as they should. */
@@ -52,14 +51,6 @@ static inline void dot_lanes(float lane[LANES], const float *a, const float *b, 
             lane[j] += a[i + j] * b[i + j];
     for (size_t i = whole; i < n; i++)
         lane[i - whole] += a[i] * b[i];
-}
-
-static inline float sum_lanes(float lane[LANES])
-{
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t j = 0; j < half; j++)
-            lane[j] += lane[j + half];
-    return lane[0];
 }
 
 static float dot_f32(const float *a, const float *b, size_t n)
@@ -259,93 +250,7 @@ static void delta_step(float *o, float *state, const float *q, const float *k, c
     memcpy(o + first, read, n * sizeof *read);
 }
 
-/* Squared error of rounding 64 values with steps of 1 / inverse; the integer in the low bits of
- * value * inverse + shift is the code. */
-static inline float rounding_error(const float *v, float inverse, float scale)
-{
-    const float shift = 12582912.0f; /* 1.5 * 2^23 */
-    float lane[LANES] = {0};
-    for (size_t i = 0; i < OB_ACT_GROUP; i += LANES)
-        for (size_t j = 0; j < LANES; j++) {
-            float e = ((v[i + j] * inverse + shift) - shift) * scale - v[i + j];
-            lane[j] += e * e;
-        }
-    return sum_lanes(lane);
-}
-
-/* max |v| of a group; `poison` becomes NaN if a value is NaN or infinite, else 0. */
-static inline float group_max(const float *v, float *poison)
-{
-    float most[LANES] = {0}, bad[LANES] = {0};
-    for (size_t i = 0; i < OB_ACT_GROUP; i += LANES)
-        for (size_t j = 0; j < LANES; j++) {
-            float a = fabsf(v[i + j]);
-            most[j] = a > most[j] ? a : most[j];
-            bad[j] += v[i + j] * 0.0f;
-        }
-    *poison = sum_lanes(bad);
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t j = 0; j < half; j++)
-            most[j] = most[j] > most[j + half] ? most[j] : most[j + half];
-    return most[0];
-}
-
-static void quantise_group(int8_t *codes, float *scale, const float *v)
-{
-    enum { CANDIDATES = 4 };
-    const float shift = 12582912.0f;
-    float poison, max = group_max(v, &poison), best = 127.0f;
-    if (!(max > 0.0f) || poison != 0.0f) { /* all zero, or nothing sensible can be said */
-        memset(codes, 0, OB_ACT_GROUP);
-        *scale = poison;
-        return;
-    }
-    float least = INFINITY;
-    for (int c = 0; c < CANDIDATES; c++) {
-        float top = 127.0f - (float)c;
-        float error = rounding_error(v, top / max, max / top);
-        if (error < least) {
-            least = error;
-            best = top;
-        }
-    }
-    float inverse = best / max;
-    *scale = max / best;
-    for (size_t i = 0; i < OB_ACT_GROUP; i++)
-        codes[i] = (int8_t)(uint8_t)ob_float_bits(v[i] * inverse + shift);
-}
-
-/* Store one group of one row of a panel; `at` may be a row past the last one. */
-static inline void store_group(struct ob_codes *x, const struct ob_panel *p, size_t at,
-                               size_t column, const int8_t codes[OB_ACT_GROUP], float scale)
-{
-    int8_t *to = x->codes + p->first * x->n_cols + column * p->height + at * 4;
-    for (size_t i = 0; i < OB_ACT_GROUP; i += 4)
-        memcpy(to + i * p->height, codes + i, 4);
-    x->scales[p->first * (x->n_cols / OB_ACT_GROUP) + column / OB_ACT_GROUP * p->height + at] =
-        scale;
-    int32_t *sums = x->sums + p->first * (x->n_cols / OB_SUM_GROUP) + at;
-    for (size_t i = 0; i < OB_ACT_GROUP; i += OB_SUM_GROUP) {
-        int32_t sum = 0;
-        for (size_t j = 0; j < OB_SUM_GROUP; j++)
-            sum += codes[i + j];
-        sums[(column + i) / OB_SUM_GROUP * p->height] = sum;
-    }
-}
-
-static void quantise(struct ob_codes *x, size_t row, size_t first, const float *values, size_t n)
-{
-    static const int8_t zeros[OB_ACT_GROUP] = {0};
-    struct ob_panel p = ob_panel_of(x, row);
-    for (size_t g = 0; g < n; g += OB_ACT_GROUP) {
-        int8_t codes[OB_ACT_GROUP];
-        float scale;
-        quantise_group(codes, &scale, values + g);
-        store_group(x, &p, p.at, first + g, codes, scale);
-        for (size_t pad = p.at + 1; row + 1 == x->n_rows && pad < p.height; pad++)
-            store_group(x, &p, pad, first + g, zeros, 0.0f);
-    }
-}
+#include "kernel/quantise_body.h"
 
 /* Replace all float kernels of a table. */
 static void install_float(struct ob_kernels *table)

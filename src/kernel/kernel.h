@@ -202,8 +202,8 @@ struct ob_kernels {
 
     /* Round columns [first, first + n) of row `row`: fills codes, scales and sums of x from values
      * [n]; first and n are multiples of OB_ACT_GROUP. Of 4 scales, max|x| / 127, / 126, / 125 and
-     * / 124, the one with the least squared error is taken. A NaN or infinity makes the scale
-     * NaN or infinite. EXACT. */
+     * / 124, the one with the least squared error is taken. A group that stays below 2^-100 becomes
+     * zeros: its inverse would overflow. A NaN or infinity makes the scale NaN. EXACT. */
     void (*quantise)(struct ob_codes *x, size_t row, size_t first, const float *values, size_t n);
 
     /* By format; multiply is NULL where the format has no integer codes. */

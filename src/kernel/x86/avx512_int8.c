@@ -220,46 +220,52 @@ INLINE void put(const struct packing f, const int R, float *y, size_t y_stride, 
  * own prefetching stops at every page. */
 enum { FETCH_AHEAD = 4608 };
 
-/* One tile times R rows of a panel of height H: y of its first n_rows rows, first n_out outputs. */
-INLINE void multiply_tile(const struct packing f, const int H, const int R, float *y,
-                          size_t y_stride, size_t n_rows, size_t n_out, const uint8_t *block,
-                          struct walk w, size_t n_cols)
+/* Columns [from, to) of one tile, a part of the sum, times R rows of a panel of height H. w: at these
+ * rows' first column. */
+INLINE void multiply_part(const struct packing f, const int H, const int R, float *y,
+                          size_t y_stride, size_t n_rows, size_t n_out, const uint8_t *tile,
+                          struct walk w, size_t from, size_t to)
 {
-    size_t n_units = (n_cols + OB_UNIT_COLUMNS - 1) / OB_UNIT_COLUMNS, k = 0;
-    bool started = false, odd = false;
-    for (size_t p = 0; p < OB_K_PARTS; p++) {
-        size_t end = ob_part_end(p, n_units) * OB_UNIT_COLUMNS;
-        end = end < n_cols ? end : n_cols;
-        if (k >= end)
-            continue;
-        __m512 part[MOST_BANDS][OB_PANEL_ROWS];
-        UNROLL for (int i = 0; i < bands_of(f); i++) UNROLL for (int r = 0; r < R; r++) part[i][r] =
-            _mm512_setzero_ps();
-        for (; k < end; k += (size_t)f.block, odd = !odd) {
-            if (H == R)
-                for (size_t b = 0; b < block_bytes(f); b += 64)
-                    __builtin_prefetch(block + FETCH_AHEAD + b);
-            add_block(f, H, R, block, &w, odd, part);
-            block += block_bytes(f);
-        }
-        put(f, R, y, y_stride, n_rows, n_out, started, part);
-        started = true;
+    const uint8_t *block = tile + from / (size_t)f.block * block_bytes(f);
+    w.codes += from * (size_t)H;
+    w.scales += from / OB_ACT_GROUP * (size_t)H;
+    w.sums += from / OB_SUM_GROUP * (size_t)H;
+    bool odd = false;
+    __m512 part[MOST_BANDS][OB_PANEL_ROWS];
+    UNROLL for (int i = 0; i < bands_of(f); i++) UNROLL for (int r = 0; r < R; r++) part[i][r] =
+        _mm512_setzero_ps();
+    for (size_t k = from; k < to; k += (size_t)f.block, odd = !odd) {
+        if (H == R) /* else the next pass over the tile finds it in a cache */
+            for (size_t b = 0; b < block_bytes(f); b += 64)
+                __builtin_prefetch(block + FETCH_AHEAD + b);
+        add_block(f, H, R, block, &w, odd, part);
+        block += block_bytes(f);
     }
+    put(f, R, y, y_stride, n_rows, n_out, from > 0, part);
 }
 
-/* All tiles [first, last) times one panel of height H, of which n_rows rows are real. */
+/* All tiles [first, last) times one panel of height H, of which n_rows rows are real: part by part, so
+ * that weights and activations of a part stay in the first-level cache while all rows pass. */
 INLINE void multiply_panel(const struct packing f, const int H, const int R, float *y,
                            size_t y_stride, size_t n_rows, const struct ob_tensor *weights,
                            const uint8_t *packed, struct walk w, size_t first, size_t last)
 {
-    size_t tile_bytes = weights->n_cols / (size_t)f.block * block_bytes(f);
+    size_t n_cols = weights->n_cols, n_units = (n_cols + OB_UNIT_COLUMNS - 1) / OB_UNIT_COLUMNS;
+    size_t tile_bytes = n_cols / (size_t)f.block * block_bytes(f);
     size_t tile_rows = (size_t)(bands_of(f) * LANES);
     for (size_t tile = first; tile < last; tile++) {
-        for (size_t r = 0; r < n_rows; r += (size_t)R) {
-            struct walk from = {w.codes + r * STEP, w.scales + r, w.sums + r};
-            multiply_tile(f, H, R, y + r * y_stride + tile * tile_rows, y_stride, n_rows - r,
-                          weights->n_rows - tile * tile_rows, packed + tile * tile_bytes, from,
-                          weights->n_cols);
+        size_t from = 0, n_out = weights->n_rows - tile * tile_rows;
+        for (size_t p = 0; p < OB_K_PARTS; p++) {
+            size_t end = ob_part_end(p, n_units) * OB_UNIT_COLUMNS,
+                   to = end < n_cols ? end : n_cols;
+            if (from >= to)
+                continue;
+            for (size_t r = 0; r < n_rows; r += (size_t)R) {
+                struct walk rows = {w.codes + r * STEP, w.scales + r, w.sums + r};
+                multiply_part(f, H, R, y + r * y_stride + tile * tile_rows, y_stride, n_rows - r,
+                              n_out, packed + tile * tile_bytes, rows, from, to);
+            }
+            from = to;
         }
     }
 }
