@@ -176,13 +176,15 @@ void ob_session_close(struct ob_session *session);
 size_t ob_session_length(const struct ob_session *session);
 const int32_t *ob_session_ids(const struct ob_session *session);
 
-/* Read ids [n_ids] after what is there. Whole or not at all: on failure the session is what it was,
- * except after OB_CANCELLED, where it holds the chunks that were finished. */
+/* Read ids [n_ids] after what is there. Whole or not at all: what is refused changes nothing. Only
+ * OB_CANCELLED, and a device that fails half-way, leave a prefix of the new ledger: the chunks that
+ * were finished, or what the device's state still holds. */
 ob_status ob_session_append(struct ob_session *session, const int32_t *ids, size_t n_ids,
                             struct ob_error *err);
 
 /* Logits [n_vocab] after the last token, valid until the session changes; NULL when it is empty, and
- * after a roll-back or sync that was cancelled before it had read what it must: read on then. */
+ * after a roll-back or sync that was cancelled before it had read what it must: doing it again, or
+ * any other read, brings them back. */
 const float *ob_session_logits(const struct ob_session *session);
 
 /* Go back to the first `length` tokens. The result equals a session that never read the rest, bit

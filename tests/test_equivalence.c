@@ -223,6 +223,43 @@ static void test_cancelled_way_back(void **state)
         }
 }
 
+/* Whatever way back was stopped, wanting just what is left, by a sync or a roll-back, gives logits. */
+static void test_logits_come_back(void **state)
+{
+    (void)state;
+    int32_t ids[40];
+    make_ids(ids, 40, 7);
+    for (int m = 0; models[m]; m++)
+        for (int sync = 0; sync < 2; sync++) {
+            struct ob_error err = {0};
+            struct ob_sync_report report;
+            struct ob_model_options options = test_exact(8, 2);
+            options.n_sessions = 2;
+            struct ob_model *model = test_open(models[m], &options);
+            struct ob_session *session = test_session(model);
+            CHECK_OK(ob_session_append(session, ids, 40, &err), err);
+            ob_session_on_progress(session, cancel_at_once, NULL);
+            assert_int_equal(ob_session_rollback(session, 20, &err), OB_CANCELLED);
+            size_t left = ob_session_length(session);
+            assert_int_equal(ob_session_sync(session, ids, 30, &report, &err), OB_CANCELLED);
+            assert_int_equal(report.n_read, 0); /* not what it was about to read */
+            ob_session_on_progress(session, NULL, NULL);
+            assert_int_equal(left, m == 0 ? 19 : 0); /* 0: models[m] is recurrent */
+            if (left == 0) {
+                CHECK_OK(ob_session_sync(session, ids, left = 20, &report, &err), err);
+            } else if (sync) {
+                CHECK_OK(ob_session_sync(session, ids, left, &report, &err), err);
+                assert_int_equal(report.n_reused, left - 1);
+                assert_int_equal(report.n_read, 1);
+            } else {
+                CHECK_OK(ob_session_rollback(session, left, &err), err);
+            }
+            check_session(model, session, ids, left, "what a stopped way back left");
+            ob_session_close(session);
+            ob_model_close(model);
+        }
+}
+
 static void test_cancel_and_limits(void **state)
 {
     (void)state;
@@ -261,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_sync),
         cmocka_unit_test(test_cancelled_way_back),
+        cmocka_unit_test(test_logits_come_back),
         cmocka_unit_test(test_cancel_and_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,9 @@
 /* Sessions: a ledger of tokens and the state that reading them left behind.
  *
  * The invariant: the backend's state holds exactly the tokens of the ledger, and `logits` belongs to
- * the first `logits_at` of them, all unless a read was stopped. A recurrent state cannot be cut, so going back means keeping what the state can
- * keep and reading the rest again; nothing is ever approximated. */
+ * the first `logits_at` of them, all unless a read was stopped. A recurrent state cannot be cut, so
+ * going back means keeping what the state can keep and reading the rest again; nothing is ever
+ * approximated. */
 #include "run/session.h"
 
 #include <stdlib.h>
@@ -290,23 +291,31 @@ static size_t keep_prefix(struct ob_session *s, size_t n_tokens)
     return s->length;
 }
 
+/* Why no more than `reused` of `held` tokens were kept, of which `common` are wanted. */
+static const char *why_reused(size_t held, size_t common, size_t most, size_t reused)
+{
+    if (reused < most)
+        return "a recurrent state cannot go back, so all is read again";
+    return common < held
+               ? "the tokens differ from there on"
+               : "a read that was stopped left no logits, so the last token is read again";
+}
+
 /* Hold ids [n_ids] of which the first `common` are the ledger's. Pages for all are reserved. */
 static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids, size_t common,
                       struct ob_sync_report *report, struct ob_error *err)
 {
     struct sink none = {0};
-    size_t held = s->length;
-    size_t reused = held;
-    if (common < held) {
-        /* The last wanted token is read again, for its logits. */
+    size_t held = s->length, reused = held;
+    /* Where nothing would be left to read, the last wanted token is read again for its logits. */
+    if (common < held || (n_ids == held && s->logits_at != held)) {
         size_t most = common < n_ids ? common : n_ids - (n_ids > 0);
         reused = keep_prefix(s, most);
-        report->reason = reused == most ? "the tokens differ from there on"
-                                        : "a recurrent state cannot go back, so all is read again";
+        report->reason = why_reused(held, common, most, reused);
     }
-    report->n_reused = reused;
-    report->n_read = n_ids - reused;
     ob_status status = read_ids(s, ids + reused, n_ids - reused, &none, err);
+    report->n_reused = reused;
+    report->n_read = s->length - reused;
     give_back_pages(s);
     return status;
 }
@@ -316,7 +325,7 @@ ob_status ob_session_rollback(struct ob_session *s, size_t length, struct ob_err
     if (length > s->length)
         return ob_fail(err, OB_INVALID_ARGUMENT,
                        "cannot go back to %zu tokens: the session holds %zu", length, s->length);
-    if (length == s->length)
+    if (length == s->length && (length == 0 || s->logits_at == length))
         return OB_OK;
     struct ob_sync_report report;
     return hold(s, s->ids, length, length, &report, err);
