@@ -1,4 +1,4 @@
-/* The CPU backend: a team of threads walks the plan side by side, meeting after every step. */
+/* The CPU backend: a team of threads walks the plan side by side, meeting where a step waits. */
 #include "backend/cpu.h"
 
 #include <stdlib.h>

@@ -42,9 +42,23 @@ static bool same_heads(const struct ob_plan_value *a, const struct ob_plan_value
     return a->n_heads == b->n_heads && a->head_dim == b->head_dim && a->domain == b->domain;
 }
 
+/* Heads follow one another without gaps, as what reads a row as one run of floats needs. */
+static bool is_packed(const struct ob_plan_value *v)
+{
+    return v->n_heads == 1 || v->head_stride == v->head_dim;
+}
+
 static bool is_vector(const struct ob_tensor *w, int n)
 {
     return w->n_rows == 1 && w->n_cols == (size_t)n;
+}
+
+static bool all_rows(const struct ob_plan_value *const *values, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (values[i]->domain != OB_ROWS_ALL)
+            return false;
+    return true;
 }
 
 /* The shapes of a step's inputs, weights and output fit its operation. */
@@ -72,8 +86,8 @@ static bool shapes_fit(const struct ob_plan *plan, const struct ob_step *s)
             return false;
         /* fall through */
     case OB_OP_MATMUL:
-        return in[0]->domain == out->domain && w->n_cols == (size_t)width(in[0]) &&
-               w->n_rows == (size_t)width(out);
+        return is_packed(in[0]) && in[0]->domain == out->domain &&
+               w->n_cols == (size_t)width(in[0]) && w->n_rows == (size_t)width(out);
     case OB_OP_ADD:
     case OB_OP_SILU_MUL:
     case OB_OP_SIGMOID_MUL:
@@ -82,29 +96,33 @@ static bool shapes_fit(const struct ob_plan *plan, const struct ob_step *s)
     case OB_OP_L2NORM:
         return same_heads(in[0], out);
     case OB_OP_ROPE:
-        return same_heads(in[0], out) && width(in[1]) == s->rope->n_rot &&
+        return s->rope && same_heads(in[0], out) && in[1]->domain == out->domain &&
+               is_packed(in[1]) && width(in[1]) == s->rope->n_rot &&
                s->rope->n_rot <= out->head_dim;
     case OB_OP_KV_APPEND:
-        return state->kind == OB_STATE_KV && same_heads(in[0], in[1]) &&
-               in[0]->n_heads == state->n_heads && in[0]->head_dim == state->cols;
+        return state->kind == OB_STATE_KV && in[0]->domain == OB_ROWS_ALL &&
+               same_heads(in[0], in[1]) && in[0]->n_heads == state->n_heads &&
+               in[0]->head_dim == state->cols;
     case OB_OP_ATTENTION:
-        return state->kind == OB_STATE_KV && same_heads(in[0], out) &&
+        return state->kind == OB_STATE_KV && out->domain == OB_ROWS_ALL && same_heads(in[0], out) &&
                out->n_heads % state->n_heads == 0 && out->head_dim == state->cols;
     case OB_OP_CONV:
-        return state->kind == OB_STATE_CONV && same_heads(in[0], out) && out->n_heads == 1 &&
+        return state->kind == OB_STATE_CONV && out->domain == OB_ROWS_ALL &&
+               same_heads(in[0], out) && out->n_heads == 1 && state->rows >= 1 &&
                w->n_rows == (size_t)state->cols && w->n_cols == (size_t)state->rows + 1 &&
                state->cols == out->head_dim;
     case OB_OP_DECAY:
         return same_heads(in[0], out) && out->n_heads == 1 && is_vector(w, out->head_dim) &&
                is_vector(s->w[1], out->head_dim);
     case OB_OP_DELTA:
-        return state->kind == OB_STATE_DELTA && same_heads(in[0], in[1]) &&
-               in[0]->head_dim == state->rows && same_heads(in[2], out) &&
-               out->n_heads == state->n_heads && out->head_dim == state->cols &&
-               out->n_heads % in[0]->n_heads == 0 && width(in[3]) == out->n_heads &&
-               width(in[4]) == out->n_heads;
+        return state->kind == OB_STATE_DELTA && all_rows(in, 5) && out->domain == OB_ROWS_ALL &&
+               same_heads(in[0], in[1]) && in[0]->head_dim == state->rows &&
+               same_heads(in[2], out) && out->n_heads == state->n_heads &&
+               out->head_dim == state->cols && out->n_heads % in[0]->n_heads == 0 &&
+               width(in[3]) == out->n_heads && width(in[4]) == out->n_heads && is_packed(in[3]) &&
+               is_packed(in[4]);
     case OB_OP_SELECT:
-        return in[0]->domain == OB_ROWS_ALL && out->domain == OB_ROWS_WANTED &&
+        return in[0]->domain == OB_ROWS_ALL && out->domain == OB_ROWS_WANTED && is_packed(in[0]) &&
                width(in[0]) == width(out);
     case OB_N_OPS:
         break;
@@ -152,6 +170,40 @@ static bool operands_fit(const struct ob_plan *plan, const struct ob_step *s)
     return (s->out != OB_NO_VALUE) == form->has_out && (s->state != OB_NO_STATE) == form->has_state;
 }
 
+/* Every view lies within the row of a value that came before it. */
+static ob_status check_views(const struct ob_plan *plan, struct ob_error *err)
+{
+    for (int i = 0; i < plan->n_values; i++) {
+        const struct ob_plan_value *v = &plan->values[i];
+        if (v->parent == OB_NO_VALUE)
+            continue;
+        const struct ob_plan_value *from = v->parent < i ? &plan->values[v->parent] : NULL;
+        int64_t end = v->offset + (int64_t)(v->n_heads - 1) * v->head_stride + v->head_dim;
+        if (!from || !is_packed(from) || v->offset < 0 || v->head_stride < v->head_dim ||
+            end > width(from) || v->number != from->number)
+            return ob_fail(err, OB_INVALID_ARGUMENT,
+                           "plan value %d is a view that reaches out of value %d", i, v->parent);
+    }
+    return OB_OK;
+}
+
+/* What is read back after a run is whole rows of floats: made, and no view. */
+static bool can_be_kept(const struct ob_plan *plan, int v)
+{
+    return v != OB_NO_VALUE && plan->values[v].first_step >= 0 &&
+           plan->values[v].number == OB_NUMBER_F32;
+}
+
+static ob_status check_kept(const struct ob_plan *plan, struct ob_error *err)
+{
+    if (!can_be_kept(plan, plan->logits))
+        return ob_fail(err, OB_INVALID_ARGUMENT, "the plan makes no logits");
+    for (int i = 0; i < plan->n_taps; i++)
+        if (!can_be_kept(plan, plan->taps[i]))
+            return ob_fail(err, OB_INVALID_ARGUMENT, "the plan does not make its tap %d", i);
+    return OB_OK;
+}
+
 /* Check all steps in order and find each value's first and last use on the way. */
 static ob_status check_steps(struct ob_plan *plan, struct ob_error *err)
 {
@@ -167,9 +219,7 @@ static ob_status check_steps(struct ob_plan *plan, struct ob_error *err)
         if (s->out != OB_NO_VALUE)
             plan->values[s->out].first_step = plan->values[s->out].last_step = i;
     }
-    if (plan->logits == OB_NO_VALUE || plan->values[plan->logits].first_step < 0)
-        return ob_fail(err, OB_INVALID_ARGUMENT, "the plan makes no logits");
-    return OB_OK;
+    return check_kept(plan, err);
 }
 
 size_t ob_value_bytes(const struct ob_plan_value *v, size_t rows)
@@ -259,7 +309,8 @@ static bool depends(const struct ob_plan *plan, int i, int j)
            touch(extent_of(plan, a->out), extent_of(plan, b->out));
 }
 
-/* A step waits when it depends on any step since the last one that waited. */
+/* A step waits when it depends on any step since the last one that waited; what came before that
+ * one was over when it started. */
 static void find_waits(struct ob_plan *plan)
 {
     int last = 0;
@@ -280,6 +331,7 @@ ob_status ob_plan_finish(struct ob_plan_builder *b, size_t max_rows, size_t max_
         return ob_fail(err, OB_NO_MEMORY, "not enough memory for the plan");
     plan->max_rows = max_rows;
     plan->max_wanted = max_wanted;
+    OB_TRY(check_views(plan, err));
     OB_TRY(check_steps(plan, err));
     plan->values[plan->logits].kept = true;
     for (int i = 0; i < plan->n_taps; i++)

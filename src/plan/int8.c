@@ -53,6 +53,7 @@ static int quantise(struct ob_plan_builder *b, int v)
 /* Append `step`, with its input or its output quantised where that is wanted. */
 static void rewrite_step(struct ob_plan_builder *b, struct ob_step step, struct readers *readers)
 {
+    b->layer = step.layer; /* of a quantise step made here, too */
     if (wants_codes(b->plan, &step)) {
         struct readers *in = &readers[step.in[0]];
         if (in->quantised == OB_NO_VALUE)
@@ -66,7 +67,6 @@ static void rewrite_step(struct ob_plan_builder *b, struct ob_step step, struct 
         b->plan->values[step.out].number = OB_NUMBER_CODES;
         out->quantised = step.out;
     }
-    b->layer = step.layer;
     struct ob_step *to = ob_plan_step(b, step.op);
     if (to)
         *to = step;
