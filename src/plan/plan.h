@@ -38,7 +38,7 @@ enum ob_op {
     OB_OP_ATTENTION,   /* out [R, h, n] = softmax(scale q K^T) V, causal, query head i / (h/kv) */
     OB_OP_CONV,        /* out [R, c] = silu(causal convolution over time)    w [c, taps] */
     OB_OP_L2NORM,      /* out [R, h, n] = scale * x / sqrt(sum(x^2) + eps) */
-    OB_OP_DECAY,       /* out [R, h] = exp(w0 * softplus(x + w1)), in (0, 1] as w0 < 0 */
+    OB_OP_DECAY,       /* out [R, h] = exp(w0 * softplus(x + w1)), in [0, 1] as w0 < 0 */
     OB_OP_DELTA,       /* out [R, hv, dv]: the gated delta rule over q, k, v, decay, beta */
     OB_OP_NORM_GATE,   /* out [R, h, n] = rmsnorm(x, w, eps) * silu(z)       w [n] */
     OB_OP_SELECT,      /* out [wanted rows, n] = the rows whose logits are wanted */
