@@ -410,6 +410,12 @@ static void test_bad_values(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_change_fails(rows[i].arch, rows[i].change, OB_BAD_FILE, rows[i].part);
+
+    /* A state that no tensor is as large as: a few MB of file must not ask for hundreds of GB. */
+    struct key_change large = U32("qwen35.ssm.state_size", 262145);
+    struct tiny_options o = changed(OB_ARCH_QWEN35, &large);
+    o.n_key_heads = 1;
+    expect_failure(&o, OB_BAD_FILE, "must not exceed 67108864");
 }
 
 /* Each required key, left out, is named; each optional one may go. */
@@ -499,19 +505,24 @@ static void put_yarn(struct ob_gguf_writer *w, void *context)
     ob_gguf_put_f32(w, "qwen3.rope.scaling.yarn_beta_fast", betas[0]);
     ob_gguf_put_f32(w, "qwen3.rope.scaling.yarn_beta_slow", betas[1]);
     ob_gguf_put_f32(w, "qwen3.rope.scaling.attn_factor", betas[2]);
+    ob_gguf_put_f32(w, "qwen3.rope.freq_base", betas[3]);
 }
 
 static void test_yarn(void **state)
 {
     (void)state;
-    float betas[3] = {16, 2, 1.25f};
-    struct tiny_options o = {.yarn_factor = 4, .extra = put_yarn, .context = betas};
+    float betas[4] = {16, 2, 1.25f, 1e4f};
+    struct tiny_options o = {
+        .yarn_factor = 4, .omit = "qwen3.rope.freq_base", .extra = put_yarn, .context = betas};
     struct loaded l = load(&o);
     CHECK_OK(l.status, l.err);
     const struct ob_rope_config *r = &l.config.rope;
     assert_true(r->scaling == OB_ROPE_SCALING_YARN && r->factor == 4 && r->original_context == 128);
     assert_true(r->beta_fast == 16 && r->beta_slow == 2 && r->attn_factor == 1.25f);
     unload(&l);
+    betas[3] = 1;
+    expect_failure(&o, OB_BAD_FILE, "freq_base is 1, but yarn");
+    betas[3] = 1e4f;
     betas[1] = 16;
     expect_failure(&o, OB_BAD_FILE, "yarn_beta_slow is 16");
     o.extra = NULL;

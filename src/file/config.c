@@ -10,6 +10,7 @@ enum {
     MAX_SIZE = 1 << 20, /* any dimension but the vocabulary; products of two fit 64 bits easily */
     MAX_VOCAB = 1 << 24,
     MAX_CONTEXT = 1 << 30,
+    MAX_STATE = 1 << 26, /* floats of one layer's recurrent state; no tensor bounds their product */
     MAX_KEY = 96,
 };
 
@@ -168,6 +169,9 @@ static ob_status read_yarn(const struct reader *r, struct ob_rope_config *rope)
                        "%s: rope.scaling.yarn_beta_fast is %g and yarn_beta_slow is %g, but the "
                        "first must be larger",
                        ob_gguf_name(r->gguf), (double)rope->beta_fast, (double)rope->beta_slow);
+    if (rope->base <= 1)
+        return ob_fail(r->err, OB_BAD_FILE, "%s: rope.freq_base is %g, but yarn needs more than 1",
+                       ob_gguf_name(r->gguf), (double)rope->base);
     rope->scaling = OB_ROPE_SCALING_YARN;
     return OB_OK;
 }
@@ -235,6 +239,9 @@ static ob_status read_ssm(const struct reader *r, struct ob_config *c)
         return fail_conflict(r, "ssm.state_size", s->state_size, "ssm.group_count", s->n_key_heads,
                              "the convolution must not exceed 1048576 channels");
     s->n_channels = (int)channels;
+    if ((int64_t)s->inner_size * s->state_size > MAX_STATE)
+        return fail_conflict(r, "ssm.inner_size", s->inner_size, "ssm.state_size", s->state_size,
+                             "their product, a layer's state, must not exceed 67108864");
     return OB_OK;
 }
 

@@ -132,8 +132,12 @@ static ob_status read_metadata(const struct source *src, json_t *metadata)
     json_t *value;
     if (!json_is_object(metadata))
         return ob_fail(src->err, OB_BAD_FILE, "%s: __metadata__ is not an object", src->name);
-    json_object_foreach(metadata, key, value) if (!json_is_string(value)) return ob_fail(
-        src->err, OB_BAD_FILE, "%s: __metadata__ value '%s' is not a string", src->name, key);
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return ob_fail(src->err, OB_BAD_FILE, "%s: __metadata__ value '%s' is not a string",
+                           src->name, key);
+    }
     return OB_OK;
 }
 
