@@ -20,6 +20,8 @@
  *     one sentence. `err` may be NULL. On success it is left alone; outputs are written on success only.
  *   - Text is UTF-8 with an explicit length and may hold any byte; nothing needs a final NUL.
  *   - Token ids are int32_t, positions and counts of tokens are size_t.
+ *   - Threads that a model starts take no signals. They are gone in the child of a fork, which must
+ *     leave its parent's models and sessions alone.
  */
 #ifndef ONEBIT_H
 #define ONEBIT_H

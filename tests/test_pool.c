@@ -1,6 +1,8 @@
 /* The thread team: everybody runs, barriers hold, ranges cover. */
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/pool.h"
 #include "support/check.h"
@@ -73,12 +75,50 @@ static void test_bad_sizes(void **state)
     ob_pool_destroy(NULL);
 }
 
+static void nothing(int signal_number)
+{
+    (void)signal_number;
+}
+
+static void nobody_walks(const struct ob_worker *worker, void *context)
+{
+    (void)worker;
+    (void)context;
+}
+
+/* A signal to the process that the program's threads all block stays pending: no thread of the team
+ * takes it. Faults and the mask of the caller are left alone. */
+static void test_signals(void **state)
+{
+    (void)state;
+    struct ob_error err = {0};
+    struct ob_pool *pool;
+    sigset_t usr, before, after, pending;
+    CHECK_OK(ob_pool_create(4, &pool, &err), err);
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    assert_false(sigismember(&before, SIGUSR1));
+    signal(SIGUSR1, nothing);
+    sigemptyset(&usr);
+    sigaddset(&usr, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &usr, NULL);
+    kill(getpid(), SIGUSR1);
+    ob_pool_run(pool, nobody_walks, NULL);
+    sigpending(&pending);
+    assert_true(sigismember(&pending, SIGUSR1));
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    assert_false(sigismember(&after, SIGUSR1));
+    signal(SIGUSR1, SIG_DFL);
+    ob_pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_bad_sizes),
+        cmocka_unit_test(test_signals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

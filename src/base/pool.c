@@ -1,6 +1,7 @@
 #include "base/pool.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -131,14 +132,31 @@ void ob_pool_run(struct ob_pool *pool, void (*fn)(const struct ob_worker *, void
     ob_pool_barrier(&pool->workers[0]);
 }
 
+/* Signals are the program's business: its handlers run in its own threads, which may wait for just
+ * that. Faults stay where they happen, so that a handler can say so. Gives the caller's mask. */
+static sigset_t block_signals(void)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    sigset_t all, old;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    return old;
+}
+
 static ob_status start_threads(struct ob_pool *pool, struct ob_error *err)
 {
-    for (int i = 1; i < pool->n_workers; i++) {
-        if (pthread_create(&pool->threads[i - 1], NULL, thread_main, &pool->workers[i]) != 0)
-            return ob_fail(err, OB_NO_MEMORY, "cannot start thread %d of %d", i + 1,
-                           pool->n_workers);
-        pool->n_started++;
+    sigset_t old = block_signals(); /* a thread starts with its maker's mask */
+    int failed = 0;
+    for (int i = 1; i < pool->n_workers && !failed; i++) {
+        failed = pthread_create(&pool->threads[i - 1], NULL, thread_main, &pool->workers[i]);
+        pool->n_started += !failed;
     }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed)
+        return ob_fail(err, OB_NO_MEMORY, "cannot start thread %d of %d", pool->n_started + 2,
+                       pool->n_workers);
     return OB_OK;
 }
 

@@ -1,7 +1,9 @@
 /* A team of threads that walk the same program side by side.
  *
  * Made for a list of short steps: the team enters a function together, meets at barriers between
- * the steps, and leaves together. Waiting spins for some microseconds and then sleeps. */
+ * the steps, and leaves together. Waiting spins for some tens of microseconds and then sleeps.
+ * The team's threads take no signals but their own faults. They do not survive a fork: the child
+ * must neither run nor destroy a team of its parent's. */
 #ifndef OB_BASE_POOL_H
 #define OB_BASE_POOL_H
 
