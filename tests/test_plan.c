@@ -212,6 +212,30 @@ static void test_cost(void **state)
     ob_model_close(model);
 }
 
+static size_t packed_by(const char *backend, const char *level)
+{
+    struct ob_model_options options = {.backend = backend, .cpu_level = level, .n_threads = 1};
+    struct ob_model *model = test_open(TEST_DATA "/qwen35-q1/model.gguf", &options);
+    size_t bytes = model->engine->backend->memory(model->engine).packed_bytes;
+    ob_model_close(model);
+    return bytes;
+}
+
+/* What info says of packed weights, without reading any, is what an engine makes of them. */
+static void test_packed_bytes(void **state)
+{
+    (void)state;
+    uint32_t cpu = ob_cpu_detect();
+    for (size_t i = 0; ob_kernels_level(i); i++) {
+        struct ob_kernels kernels;
+        if (ob_kernels_get(ob_kernels_level(i), cpu, &kernels, NULL) != OB_OK)
+            continue;
+        size_t told = packed_by("null", ob_kernels_level(i));
+        assert_int_equal(told, packed_by("cpu", ob_kernels_level(i)));
+        assert_true(i > 0 || told == 0); /* the reference reads the file's blocks */
+    }
+}
+
 static void refuse(struct ob_plan_builder *b, const char *op)
 {
     struct ob_error err = {0};
@@ -317,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_waits_of_unread_values),
         cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_packed_bytes),
         cmocka_unit_test(test_ill_formed),
         cmocka_unit_test(test_ill_formed_views),
     };

@@ -8,6 +8,7 @@
 #ifndef OB_BACKEND_BACKEND_H
 #define OB_BACKEND_BACKEND_H
 
+#include "kernel/kernel.h"
 #include "plan/batch.h"
 #include "plan/plan.h"
 
@@ -27,7 +28,7 @@ struct ob_engine {
     const struct ob_plan *plan;
 };
 
-/* Bytes by place; info --memory and the tests of the arithmetic read it. */
+/* Bytes by place; what is left out is 0. */
 struct ob_memory_use {
     size_t packed_bytes;       /* weights in the form the kernels read */
     size_t activation_bytes;   /* values of a run, and scratch */
@@ -80,12 +81,16 @@ struct ob_backend {
     struct ob_machine_speed (*probe)(struct ob_engine *engine, const void *memory, size_t n_bytes);
 };
 
+/* Bytes of the plan's weights in the form that these kernels read; 0 where they read the file's. */
+size_t ob_cpu_packed_bytes(const struct ob_plan *plan, const struct ob_kernels *kernels);
+
 /* "cpu", "null", or NULL/"auto": the best one here. OB_INVALID_ARGUMENT for a name that is none,
  * OB_UNSUPPORTED for one this build or machine lacks. */
 ob_status ob_backend_find(const char *name, const struct ob_backend **out, struct ob_error *err);
 
 extern const struct ob_backend ob_backend_cpu;
-/* Plans and accepts everything, computes nothing: every value it reads is 0. */
+/* Plans and accepts everything, computes nothing: every value it reads is 0. Its memory is what the
+ * CPU backend's weights would take; it holds none itself. */
 extern const struct ob_backend ob_backend_null;
 
 #endif

@@ -10,10 +10,14 @@ struct packing {
     void *packed;
 };
 
-static const struct ob_product *product_of(const struct cpu_engine *e, const struct ob_step *s)
+/* The product that a step needs packed weights for, or NULL. */
+static const struct ob_product *product_of(const struct ob_kernels *kernels,
+                                           const struct ob_step *s)
 {
-    const struct ob_product *p = &e->kernels.products[s->w[0]->format->id];
-    return s->op == OB_OP_MATMUL_INT8 && p->tile_bytes ? p : NULL;
+    if (s->op != OB_OP_MATMUL_INT8)
+        return NULL;
+    const struct ob_product *p = &kernels->products[s->w[0]->format->id];
+    return p->tile_bytes ? p : NULL;
 }
 
 static size_t packed_bytes(const struct ob_product *p, const struct ob_tensor *w)
@@ -40,18 +44,24 @@ static int packed_before(const struct ob_plan *plan, int step)
     return -1;
 }
 
+size_t ob_cpu_packed_bytes(const struct ob_plan *plan, const struct ob_kernels *kernels)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < plan->n_steps; i++) {
+        const struct ob_product *p = product_of(kernels, &plan->steps[i]);
+        if (p && packed_before(plan, i) < 0)
+            bytes += packed_bytes(p, plan->steps[i].w[0]);
+    }
+    return bytes;
+}
+
 ob_status cpu_pack_weights(struct cpu_engine *e, bool mapped, struct ob_error *err)
 {
     const struct ob_plan *plan = e->common.plan;
     e->packed = ob_calloc((size_t)plan->n_steps, sizeof *e->packed);
     if (!e->packed)
         return ob_fail_memory(err, (size_t)plan->n_steps * sizeof *e->packed, "the engine");
-    for (int i = 0; i < plan->n_steps; i++) {
-        const struct ob_product *p =
-            plan->steps[i].op == OB_OP_MATMUL_INT8 ? product_of(e, &plan->steps[i]) : NULL;
-        if (p && packed_before(plan, i) < 0)
-            e->packed_bytes += packed_bytes(p, plan->steps[i].w[0]);
-    }
+    e->packed_bytes = ob_cpu_packed_bytes(plan, &e->kernels);
     if (e->packed_bytes == 0)
         return OB_OK;
     e->packed_memory = ob_os_reserve(e->packed_bytes);
@@ -61,7 +71,7 @@ ob_status cpu_pack_weights(struct cpu_engine *e, bool mapped, struct ob_error *e
     char *at = e->packed_memory;
     for (int i = 0; i < plan->n_steps; i++) {
         const struct ob_step *s = &plan->steps[i];
-        const struct ob_product *p = s->op == OB_OP_MATMUL_INT8 ? product_of(e, s) : NULL;
+        const struct ob_product *p = product_of(&e->kernels, s);
         if (!p)
             continue;
         int before = packed_before(plan, i);

@@ -8,15 +8,22 @@ struct ob_state {
     size_t length;
 };
 
+struct null_engine {
+    struct ob_engine common;
+    size_t packed_bytes;
+};
+
 static ob_status open_engine(const struct ob_plan *plan, const struct ob_engine_options *options,
                              struct ob_engine **out, struct ob_error *err)
 {
-    (void)options;
-    struct ob_engine *engine = ob_calloc(1, sizeof *engine);
-    if (!engine)
-        return ob_fail_memory(err, sizeof *engine, "the engine");
-    *engine = (struct ob_engine){&ob_backend_null, plan};
-    *out = engine;
+    struct ob_kernels kernels;
+    OB_TRY(ob_kernels_get(options->kernel_level, ob_cpu_detect(), &kernels, err));
+    struct null_engine *e = ob_calloc(1, sizeof *e);
+    if (!e)
+        return ob_fail_memory(err, sizeof *e, "the engine");
+    e->common = (struct ob_engine){&ob_backend_null, plan};
+    e->packed_bytes = ob_cpu_packed_bytes(plan, &kernels);
+    *out = &e->common;
     return OB_OK;
 }
 
@@ -79,8 +86,8 @@ static ob_status read_value(struct ob_engine *engine, int value, size_t first_ro
 
 static struct ob_memory_use memory(const struct ob_engine *engine)
 {
-    (void)engine;
-    return (struct ob_memory_use){0};
+    const struct null_engine *e = (const struct null_engine *)engine;
+    return (struct ob_memory_use){.packed_bytes = e->packed_bytes};
 }
 
 static struct ob_machine_speed probe(struct ob_engine *engine, const void *bytes, size_t n_bytes)

@@ -41,8 +41,11 @@ ob_status ob_model_describe_memory(const struct ob_model *m, size_t n_ctx, struc
     size_t kv, delta, conv;
     session_bytes(m, &kv, &delta, &conv);
     ob_text_printf(out, "%-34s %16s\n", "memory by place", "bytes");
-    ob_text_printf(out, "%-34s %16llu\n", "weights, mapped from the file",
+    /* Packing reads the file's pages once and lets them go; single rows of the embedding stay. */
+    struct ob_memory_use use = m->engine->backend->memory(m->engine);
+    ob_text_printf(out, "%-34s %16llu\n", "weights in the file, mapped",
                    (unsigned long long)m->weights.tensor_bytes);
+    ob_text_printf(out, "%-34s %16zu\n", "weights packed for this machine", use.packed_bytes);
     ob_text_printf(out, "%-34s %16zu\n", "activations of a run", m->plan->activation_bytes);
     ob_text_printf(out, "%-34s %16zu\n", "session: DeltaNet states", delta);
     ob_text_printf(out, "%-34s %16zu\n", "session: convolution tails", conv);
