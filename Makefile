@@ -67,7 +67,7 @@ clean:
 
 help:
 	@echo "make               install what is missing, build build/onebit"
-	@echo "make run           build, then describe the model that comes with the sources"
+	@echo "make run           build, then talk with the model that comes with the sources"
 	@echo "make test          every check and test, as continuous integration runs them"
 	@echo "make asan          the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make fuzz          every fuzz target for half a minute"
