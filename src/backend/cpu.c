@@ -16,7 +16,7 @@ static void close_engine(struct ob_engine *engine)
     struct cpu_engine *e = cpu(engine);
     ob_pool_destroy(e->pool);
     ob_pages_destroy(&e->pages);
-    free(e->activations);
+    ob_os_release(e->activations, e->common.plan->activation_bytes);
     free(e->value_at);
     free(e->state_at);
     free(e->scratch);
@@ -55,7 +55,7 @@ static ob_status allocate(struct cpu_engine *e, const struct ob_engine_options *
     size_t n_workers = (size_t)options->n_threads;
     e->scratch_floats = cpu_scratch_floats(plan);
     e->n_queries = cpu_queries(plan);
-    e->activations = ob_alloc_aligned(plan->activation_bytes, 1);
+    e->activations = ob_os_reserve(plan->activation_bytes);
     e->value_at = ob_calloc((size_t)plan->n_values, sizeof *e->value_at);
     e->state_at = ob_calloc((size_t)plan->n_states, sizeof *e->state_at);
     e->scratch = ob_alloc_aligned(n_workers * e->scratch_floats, sizeof *e->scratch);
@@ -63,6 +63,8 @@ static ob_status allocate(struct cpu_engine *e, const struct ob_engine_options *
     if (!e->queries || !e->activations || !e->value_at || !e->state_at || !e->scratch)
         return ob_fail_memory(err, plan->activation_bytes,
                               "activations (a smaller chunk needs less)");
+    /* Rows of a large chunk lie a page apart or more: a product would miss a page with each. */
+    ob_os_prefer_huge_pages(e->activations, plan->activation_bytes);
     place_operands(e);
     enum ob_kv_format format = options->kv_type == OB_KV_F32 ? OB_KV_STORE_F32 : OB_KV_STORE_F16;
     OB_TRY(ob_pages_create(&e->pages, plan, format, options->pool_tokens, err));

@@ -195,36 +195,14 @@ INLINE void add_block(const struct packing f, const int H, const int R, const ui
     }
 }
 
-/* y (+)= a tile's sums over one part of the columns, of its first n_rows rows and n_out outputs. */
-INLINE void put(const struct packing f, const int R, float *y, size_t y_stride, size_t n_rows,
-                size_t n_out, bool started, __m512 part[MOST_BANDS][OB_PANEL_ROWS])
-{
-    UNROLL for (int i = 0; i < bands_of(f); i++)
-    {
-        size_t before = (size_t)i * LANES, left = n_out > before ? n_out - before : 0;
-        __mmask16 keep = left >= LANES ? 0xffff : (__mmask16)((1u << left) - 1);
-        UNROLL for (int r = 0; r < R; r++)
-        {
-            if ((size_t)r >= n_rows)
-                break;
-            float *out = y + (size_t)r * y_stride + before;
-            __m512 sum = part[i][r];
-            if (started)
-                sum = _mm512_add_ps(_mm512_maskz_loadu_ps(keep, out), sum);
-            _mm512_mask_storeu_ps(out, keep, sum);
-        }
-    }
-}
-
 /* Bytes between what is read and what is asked for, when weights come from memory. The hardware's
  * own prefetching stops at every page. */
 enum { FETCH_AHEAD = 4608 };
 
-/* Columns [from, to) of one tile, a part of the sum, times R rows of a panel of height H. w: at these
- * rows' first column. */
+/* y [R, rows of a tile] (+)= columns [from, to) of a tile, a part of the sum, times R rows of a panel of
+ * height H. w: at these rows' first column. */
 INLINE void multiply_part(const struct packing f, const int H, const int R, float *y,
-                          size_t y_stride, size_t n_rows, size_t n_out, const uint8_t *tile,
-                          struct walk w, size_t from, size_t to)
+                          const uint8_t *tile, struct walk w, size_t from, size_t to)
 {
     const uint8_t *block = tile + from / (size_t)f.block * block_bytes(f);
     w.codes += from * (size_t)H;
@@ -241,11 +219,18 @@ INLINE void multiply_part(const struct packing f, const int H, const int R, floa
         add_block(f, H, R, block, &w, odd, part);
         block += block_bytes(f);
     }
-    put(f, R, y, y_stride, n_rows, n_out, from > 0, part);
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int i = 0; i < bands_of(f); i++)
+    {
+        float *out = y + (r * bands_of(f) + i) * LANES;
+        __m512 sum = part[i][r];
+        _mm512_store_ps(out, from > 0 ? _mm512_add_ps(_mm512_load_ps(out), sum) : sum);
+    }
 }
 
 /* All tiles [first, last) times one panel of height H, of which n_rows rows are real: part by part, so
- * that weights and activations of a part stay in the first-level cache while all rows pass. */
+ * that weights and activations of a part stay in the first-level cache while all rows pass. The sums
+ * of a tile have a place of their own, since rows of y tend to lie a multiple of a page apart, where
+ * they would push each other out of that cache. */
 INLINE void multiply_panel(const struct packing f, const int H, const int R, float *y,
                            size_t y_stride, size_t n_rows, const struct ob_tensor *weights,
                            const uint8_t *packed, struct walk w, size_t first, size_t last)
@@ -253,6 +238,7 @@ INLINE void multiply_panel(const struct packing f, const int H, const int R, flo
     size_t n_cols = weights->n_cols, n_units = (n_cols + OB_UNIT_COLUMNS - 1) / OB_UNIT_COLUMNS;
     size_t tile_bytes = n_cols / (size_t)f.block * block_bytes(f);
     size_t tile_rows = (size_t)(bands_of(f) * LANES);
+    _Alignas(64) float sums[OB_PANEL_ROWS * MOST_BANDS * LANES];
     for (size_t tile = first; tile < last; tile++) {
         size_t from = 0, n_out = weights->n_rows - tile * tile_rows;
         for (size_t p = 0; p < OB_K_PARTS; p++) {
@@ -262,11 +248,14 @@ INLINE void multiply_panel(const struct packing f, const int H, const int R, flo
                 continue;
             for (size_t r = 0; r < n_rows; r += (size_t)R) {
                 struct walk rows = {w.codes + r * STEP, w.scales + r, w.sums + r};
-                multiply_part(f, H, R, y + r * y_stride + tile * tile_rows, y_stride, n_rows - r,
-                              n_out, packed + tile * tile_bytes, rows, from, to);
+                multiply_part(f, H, R, sums + r * tile_rows, packed + tile * tile_bytes, rows, from,
+                              to);
             }
             from = to;
         }
+        n_out = n_out < tile_rows ? n_out : tile_rows;
+        for (size_t r = 0; r < n_rows; r++)
+            memcpy(y + r * y_stride + tile * tile_rows, sums + r * tile_rows, n_out * sizeof *y);
     }
 }
 
@@ -276,7 +265,7 @@ INLINE void multiply_panel(const struct packing f, const int H, const int R, flo
     (bands_of(f) == 8 ? (OF_8) : bands_of(f) == 4 ? (OF_4) : bands_of(f) == 2 ? (OF_2) : (H))
 
 /* Weights that stay in the second-level cache while all panels pass over them. */
-enum { CACHED_BYTES = 384 << 10 };
+enum { CACHED_BYTES = 640 << 10 };
 
 INLINE void multiply_format(const struct packing f, float *y, size_t y_stride,
                             const struct ob_codes *x, const struct ob_tensor *weights,
