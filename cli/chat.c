@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "input.h"
+#include "chat_save.h"
 #include "line_editor.h"
 #include "progress.h"
 #include "report.h"
@@ -23,8 +24,8 @@ struct chat_options {
 
 static const struct option chat_options[] = {
     {0, "system", OPTION_TEXT, offsetof(struct chat_options, system), "TEXT", "the system message"},
-    {0, "think", OPTION_TEXT, offsetof(struct chat_options, think), "on|off",
-     "let the model think before it answers (default: off)"},
+    {0, "think", OPTION_TEXT, offsetof(struct chat_options, think), "on|off|N",
+     "let the model think before it answers, for at most N tokens (default: off)"},
     {'n', "predict", OPTION_COUNT, offsetof(struct chat_options, n), "N",
      "most tokens of an answer"},
     SAMPLING_OPTIONS(chat_options, sampling),
@@ -38,6 +39,7 @@ struct chat {
     struct sampling_request *request;
     bool terminal; /* a person reads and types */
     bool colours;
+    bool fold;                      /* thoughts are only mentioned */
     bool in_thought;                /* what was printed last was dimmed */
     struct ob_text text, reasoning; /* of the answer in hand, for --json */
     struct ob_turn last;
@@ -64,17 +66,35 @@ static void catch_interrupts(struct sigaction *old)
     sigaction(SIGINT, &action, old);
 }
 
+/* "on", "off", or the most tokens of a thought; 0 is off. */
+static bool parse_think(const char *text, bool *thinking, size_t *budget)
+{
+    char *end;
+    *budget = 0;
+    *thinking = strcmp(text, "on") == 0;
+    if (*thinking || strcmp(text, "off") == 0)
+        return true;
+    errno = 0;
+    *budget = strtoul(text, &end, 10);
+    *thinking = *budget > 0;
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+}
+
 /* ------------------------------------------------------------------------------------- answers */
 
 static void print_answer(struct chat *chat, const char *text, size_t n, bool reasoning)
 {
+    bool begins = reasoning && !chat->in_thought;
     progress_end(&chat->progress); /* the bar gives way to the answer's first text */
     if (chat->colours && reasoning != chat->in_thought)
         fputs(reasoning ? "\033[2m" : "\033[0m", stdout);
     if (!reasoning && chat->in_thought)
         fputs("\n\n", stdout);
     chat->in_thought = reasoning;
-    fwrite(text, 1, n, stdout);
+    if (begins && chat->fold)
+        fputs("(thinking; /thought shows it)", stdout);
+    if (!reasoning || !chat->fold)
+        fwrite(text, 1, n, stdout);
     chat->write_failed = fflush(stdout) != 0;
 }
 
@@ -167,13 +187,40 @@ static void print_stats(const struct chat *chat)
 
 static void print_help(void)
 {
-    fputs("/think on|off   think before answering\n"
+    fputs("/think on|off|N think before answering; N: for at most N tokens\n"
+          "/fold           hide thoughts, or show them again; /thought shows the last one\n"
           "/system TEXT    replace the system message\n"
           "/retry          answer the last question again, differently\n"
           "/undo           forget the last question and answer\n"
+          "/save FILE      write the conversation as JSON, which 'onebit render' reads\n"
           "/stats          context use, what was reused, speed\n"
           "/quit           end (so does Ctrl-D); Ctrl-C stops an answer\n",
           stderr);
+}
+
+static void print_thought(const struct chat *chat)
+{
+    size_t n = ob_conversation_n_turns(chat->conversation);
+    struct ob_str thought = {NULL, 0};
+    if (n > 0)
+        thought = ob_conversation_turn(chat->conversation, n - 1).reasoning;
+    if (thought.len == 0) {
+        report(EXIT_DONE, "there was no thought");
+        return;
+    }
+    fputs(chat->colours ? "\033[2m" : "", stdout);
+    fwrite(thought.ptr, 1, thought.len, stdout);
+    puts(chat->colours ? "\033[0m" : "");
+}
+
+static bool set_thinking(struct chat *chat, const char *text)
+{
+    bool thinking;
+    size_t budget;
+    if (!parse_think(text, &thinking, &budget))
+        return false;
+    ob_conversation_set_thinking(chat->conversation, thinking, budget);
+    return true;
 }
 
 static int retry(struct chat *chat)
@@ -213,8 +260,15 @@ static int command_line(struct chat *chat, const char *line, bool *quit)
     else if (ob_str_is(name, "/undo"))
         report(EXIT_DONE,
                ob_conversation_undo(chat->conversation) ? "forgotten" : "there is nothing to undo");
-    else if (ob_str_is(name, "/think") && (!strcmp(argument, "on") || !strcmp(argument, "off")))
-        ob_conversation_set_thinking(chat->conversation, argument[1] == 'n');
+    else if (ob_str_is(name, "/thought"))
+        print_thought(chat);
+    else if (ob_str_is(name, "/fold"))
+        report(EXIT_DONE,
+               (chat->fold = !chat->fold) ? "thoughts are hidden" : "thoughts are shown");
+    else if (ob_str_is(name, "/save"))
+        return chat_save(chat->conversation, argument);
+    else if (ob_str_is(name, "/think") && set_thinking(chat, argument))
+        ; /* done */
     else if (ob_str_is(name, "/system"))
         return report_run(
             ob_conversation_set_system(chat->conversation, ob_str_from(argument), &err), &err);
@@ -227,9 +281,10 @@ static int take_line(struct chat *chat, const char *line, size_t n, bool *quit)
 {
     if (n == 0)
         return EXIT_DONE;
-    if (line[0] == '/')
-        return command_line(chat, line, quit);
-    int code = ask(chat, (struct ob_str){line, n});
+    int code =
+        line[0] == '/' ? command_line(chat, line, quit) : ask(chat, (struct ob_str){line, n});
+    if (code == EXIT_USAGE && chat->terminal)
+        return EXIT_DONE;
     return code == EXIT_FAILED && chat->terminal && !chat->write_failed ? EXIT_DONE : code;
 }
 
@@ -284,9 +339,10 @@ static int open_conversation(struct chat *chat, const struct chat_options *own)
 {
     struct ob_error err;
     struct ob_text text = {0};
-    struct ob_conversation_options options = {.clock = clock_now(),
-                                              .thinking = own->think && own->think[1] == 'n'};
+    struct ob_conversation_options options = {.clock = clock_now()};
     int code = EXIT_DONE;
+    if (own->think)
+        parse_think(own->think, &options.thinking, &options.thinking_budget);
     if (chat->common->template_file)
         code = input_read_text(chat->common->template_file, &text);
     if (text.data)
@@ -334,8 +390,11 @@ static int chat_run(int argc, char **argv)
     if (args.count > 0)
         return report(EXIT_USAGE, "unexpected argument '%s'; see 'onebit chat --help'",
                       args.items[0]);
-    if (own.think && strcmp(own.think, "on") != 0 && strcmp(own.think, "off") != 0)
-        return report(EXIT_USAGE, "--think %s: it must be on or off", own.think);
+    bool thinking;
+    size_t budget;
+    if (own.think && !parse_think(own.think, &thinking, &budget))
+        return report(EXIT_USAGE, "--think %s: it must be on, off or a number of tokens",
+                      own.think);
     code = sampling_request(&own.sampling, &common, &usual, &request);
     if (code != EXIT_DONE)
         return code;
@@ -351,7 +410,7 @@ static int chat_run(int argc, char **argv)
 
 const struct command chat_command = {
     .name = "chat",
-    .arguments = "[-m MODEL] [--system TEXT] [--think on|off] [-n N] [--json]",
+    .arguments = "[-m MODEL] [--system TEXT] [--think on|off|N] [-n N] [--json]",
     .summary = "talk with a model",
     .details =
         "A conversation in the form the model was trained on, with its own template. On a terminal:\n"

@@ -88,6 +88,54 @@ static void test_no_escapes(void **state)
     assert_null(strchr(err, '\r'));
 }
 
+/* A saved conversation renders to what the model has read. */
+static void test_save(void **state)
+{
+    (void)state;
+    char commands[512], path[256];
+    snprintf(path, sizeof path, "%s", in_folder("saved.json"));
+    snprintf(commands, sizeof commands, "Hello!\n/thought\n/save %s\n/save /nonesuch/x\nHi\n",
+             path);
+    setup.input = commands;
+    RUN("chat", "--temp", "0", "--think", "4", "--system", "Be brief.");
+    assert_int_equal(exit_code, 1);
+    assert_non_null(strstr(err, "/nonesuch/x"));
+    json_error_t error;
+    json_t *saved = json_load_file(path, 0, &error);
+    assert_non_null(saved);
+    const char *system, *question, *answer, *thought;
+    assert_int_equal(json_unpack(saved, "{s:[{s:s},{s:s},{s:s,s:s}]}", "messages", "content",
+                                 &system, "content", &question, "content", &answer,
+                                 "reasoning_content", &thought),
+                     0);
+    assert_string_equal(system, "Be brief.");
+    assert_string_equal(question, "Hello!");
+    assert_non_null(strstr(out, thought));
+    assert_non_null(strstr(strstr(out, thought) + 1, thought)); /* once written, once asked for */
+    assert_non_null(strstr(out, answer));
+    json_decref(saved);
+    RUN("render", path);
+    expect_success();
+    assert_non_null(strstr(out, "Be brief."));
+    assert_int_equal(remove(path), 0);
+}
+
+static void test_folded_thought(void **state)
+{
+    (void)state;
+    setup.input = "/fold\nHello!\n/fold\n/think 3\nHello!\n/think nonsense\n";
+    RUN("chat", "--temp", "0", "--think", "on", "-n", "20");
+    assert_int_equal(exit_code, 0);
+    /* The first thought is all of its answer; the second is shown and cut after three tokens. */
+    static const char wanted[] = "(thinking; /thought shows it)\nThe cab is\n\n";
+    assert_memory_equal(out, wanted, sizeof wanted - 1);
+    assert_non_null(strstr(err, "thoughts are hidden"));
+    assert_non_null(strstr(err, "thoughts are shown"));
+    assert_non_null(strstr(err, "unknown command /think"));
+    RUN("chat", "--think", "many");
+    expect_failure(2, "--think many: it must be on, off or a number of tokens");
+}
+
 static void test_too_long(void **state)
 {
     (void)state;
@@ -126,6 +174,8 @@ int main(void)
         cmocka_unit_test(test_long_session),
         cmocka_unit_test(test_long_session_thinking),
         cmocka_unit_test(test_no_escapes),
+        cmocka_unit_test(test_save),
+        cmocka_unit_test(test_folded_thought),
         cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_interrupt),
     };

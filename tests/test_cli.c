@@ -106,7 +106,7 @@ static void test_wrong_usage(void **state)
         {"no number", "run", "-p", "x", "--logit-bias", "1=x"},
         {"--logprobs needs --json", "run", "-p", "x", "--logprobs", "3"},
         {"the prompt is empty", "run", "-p", ""},
-        {"on or off", "chat", "--think", "maybe"},
+        {"on, off or a number", "chat", "--think", "maybe"},
         {"the shapes are", "synth", "--shape", "bonsai-3b", "x.gguf"},
         {"either --tokens FILE or -f", "check", "kl"},
         {"comes before", "--json", "info"},

@@ -18,15 +18,20 @@ enum { END = 8183, CLOSE_THOUGHT = 8189, MOST_IDS = 2048 }; /* of the demo model
 
 static struct ob_model *model;
 
-static struct ob_conversation *begin(bool thinking, const char *template)
+static struct ob_conversation *begin_with(struct ob_conversation_options options,
+                                          const char *template)
 {
-    struct ob_conversation_options options = {.thinking = thinking};
     struct ob_conversation *c;
     struct ob_error err;
     if (template)
         options.template_text = ob_str_from(template);
     CHECK_OK(ob_conversation_open(model, &options, &c, &err), err);
     return c;
+}
+
+static struct ob_conversation *begin(bool thinking, const char *template)
+{
+    return begin_with((struct ob_conversation_options){.thinking = thinking}, template);
 }
 
 static int take(void *context, const char *text, size_t n, bool reasoning)
@@ -133,6 +138,47 @@ static void test_oddly_closed_thought(void **state)
         check_two_turns(begin(thinking, NULL), &options, 0, OB_FINISH_LENGTH);
 }
 
+/* A thought that reaches its budget is closed: by the very ids of the closing tag, after which the
+ * answer goes on, within the same limit of tokens; and the next turn keeps all of it. */
+static void test_thinking_budget(void **state)
+{
+    (void)state;
+    enum { N_CLOSE = 3 }; /* "\n", "</think>", "\n\n" */
+    static struct ledger first;
+    struct ob_generate_options options = {.max_tokens = 30, .ignore_eos = true};
+    for (size_t budget = 1; budget <= 4; budget++) {
+        struct ob_conversation *c = begin_with(
+            (struct ob_conversation_options){.thinking = true, .thinking_budget = budget}, NULL);
+        struct ob_turn turn = ask(c, "Hello!", &options, 0);
+        copy_ledger(c, &first);
+        assert_int_equal(turn.result.finish, OB_FINISH_LENGTH);
+        assert_int_equal(turn.result.n_tokens, options.max_tokens);
+        assert_int_equal(first.n, turn.n_prompt + turn.result.n_tokens - 1);
+        const int32_t *answer = first.ids + turn.n_prompt;
+        for (size_t i = 0; i < budget; i++)
+            assert_int_not_equal(answer[i], CLOSE_THOUGHT);
+        assert_int_equal(answer[budget + 1], CLOSE_THOUGHT);
+        struct ob_said said = ob_conversation_turn(c, 0);
+        assert_true(said.reasoning.len > 0 && said.content.len > 0);
+        assert_true(ask(c, "Who are you?", &options, 0).kept_ids);
+        check_begins(c, &first);
+        ob_conversation_close(c);
+    }
+    struct ob_conversation *c =
+        begin_with((struct ob_conversation_options){.thinking = true, .thinking_budget = 4}, NULL);
+    for (options.max_tokens = 1; options.max_tokens <= 5 + N_CLOSE; options.max_tokens++) {
+        struct ob_turn turn = ask(c, "Hello!", &options, 0);
+        assert_int_equal(turn.result.finish, OB_FINISH_LENGTH);
+        bool closed = options.max_tokens >= 4; /* the tag comes whole, or not at all */
+        size_t least = closed ? 4 + N_CLOSE : options.max_tokens;
+        assert_int_equal(turn.result.n_tokens,
+                         options.max_tokens > least ? options.max_tokens : least);
+        assert_int_equal(ob_conversation_turn(c, 0).content.len > 0, turn.result.n_tokens > 7);
+        assert_true(ob_conversation_undo(c));
+    }
+    ob_conversation_close(c);
+}
+
 static void test_undo(void **state)
 {
     (void)state;
@@ -204,13 +250,10 @@ static int close_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_answers),
-        cmocka_unit_test(test_cut_answers),
-        cmocka_unit_test(test_stopped_answers),
-        cmocka_unit_test(test_oddly_closed_thought),
-        cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_another_system_message),
-        cmocka_unit_test(test_template_without_end),
+        cmocka_unit_test(test_whole_answers),          cmocka_unit_test(test_cut_answers),
+        cmocka_unit_test(test_stopped_answers),        cmocka_unit_test(test_oddly_closed_thought),
+        cmocka_unit_test(test_thinking_budget),        cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_another_system_message), cmocka_unit_test(test_template_without_end),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -20,7 +20,7 @@ static const char *const questions[] = {"Hello!", "Who are you?"};
 static ob_status ask(struct ob_conversation *c, int i, struct ob_error *err)
 {
     struct ob_turn turn;
-    const struct ob_generate_options options = {.max_tokens = 2};
+    const struct ob_generate_options options = {.max_tokens = 6};
     return ob_conversation_ask(c, ob_str_from(questions[i]), &options, take, NULL, &turn, err);
 }
 
@@ -28,7 +28,7 @@ static struct ob_conversation *begin(struct ob_model *model)
 {
     struct ob_conversation *c;
     struct ob_error err;
-    const struct ob_conversation_options options = {.thinking = true};
+    const struct ob_conversation_options options = {.thinking = true, .thinking_budget = 1};
     CHECK_OK(ob_conversation_open(model, &options, &c, &err), err);
     return c;
 }

@@ -95,6 +95,36 @@ static void test_render(void **state)
     free(toy);
 }
 
+/* The same where system messages are folded, since the template refuses them. */
+static void test_folded(void **state)
+{
+    static const char strict[] =
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('late') }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
+    const struct ob_str none = {NULL, 0};
+    struct ob_heap heap = {0};
+    struct ob_template *tpl;
+    struct ob_error err;
+    struct ob_value messages = make_messages(&heap);
+    size_t n = 1;
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_true(
+            ob_chat_add(&heap, &messages, ob_str_from("system"), ob_str_from("text"), none));
+    CHECK_OK(ob_template_compile(strict, sizeof strict - 1, &tpl, &err), err);
+    for (bool failed = true; failed; n++) {
+        struct ob_rendered out = {0};
+        fault_arm(FAULT_ALLOC, n);
+        ob_status status = ob_chat_render(tpl, &messages, NULL, NULL, &out, &err);
+        failed = fault_disarm();
+        CHECK(status == (failed ? OB_NO_MEMORY : OB_OK), "allocation %zu: %s", n, err.message);
+        ob_rendered_free(&out);
+    }
+    assert_true(n > 5);
+    ob_heap_free(&heap);
+    ob_template_destroy(tpl);
+}
+
 /* The limit of a heap works as running out of memory does, at any size. */
 static void test_memory_limit(void **state)
 {
@@ -122,6 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile),
         cmocka_unit_test(test_render),
+        cmocka_unit_test(test_folded),
         cmocka_unit_test(test_memory_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -467,6 +467,65 @@ static void test_demo_extends(void **state)
     ob_heap_free(&heap);
 }
 
+/* Templates that raise over system messages get one, at the beginning; others get what came. */
+static const struct {
+    const char *roles[5]; /* contents are "0", "1", ... */
+    const char *strict, *lenient;
+} system_cases[] = {
+    {{"system", "user"}, "system:0 user:1 ", "system:0 user:1 "},
+    {{"system", "system", "user"}, "system:0\n\n1 user:2 ", "system:0 system:1 user:2 "},
+    {{"system", "user", "assistant", "system", "user"},
+     "system:0\n\n3 user:1 assistant:2 user:4 ",
+     "system:0 user:1 assistant:2 system:3 user:4 "},
+    {{"developer", "user"}, "system:0 user:1 ", "developer:0 user:1 "},
+    {{"user", "developer"}, "system:1 user:0 ", "user:0 developer:1 "},
+    {{"user", "stranger"}, NULL, "user:0 stranger:1 "},
+    {{"user", "system", "stranger"}, NULL, "user:0 system:1 stranger:2 "},
+};
+
+#define LENIENT "{% for m in messages %}{{ m.role }}:{{ m.content }} {% endfor %}"
+#define STRICT                                                                                     \
+    "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"                \
+    "{{ raise_exception('role ' ~ m.role) }}{% endif %}"                                           \
+    "{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"       \
+    "{% endfor %}" LENIENT
+
+static void check_system(const char *text, const char *const *roles, const char *wanted)
+{
+    struct ob_heap heap = {0};
+    struct ob_value messages = {.kind = OB_VALUE_NONE};
+    struct ob_template *tpl;
+    struct ob_rendered out;
+    struct ob_error err;
+    CHECK_OK(ob_template_compile(text, strlen(text), &tpl, &err), err);
+    for (size_t i = 0; i < 5 && roles[i]; i++) {
+        char content[2] = {(char)('0' + i), '\0'};
+        assert_true(ob_chat_add(&heap, &messages, ob_str_from(roles[i]), ob_str_from(content),
+                                (struct ob_str){NULL, 0}));
+    }
+    ob_status status = ob_chat_render(tpl, &messages, NULL, NULL, &out, &err);
+    if (!wanted) {
+        assert_int_equal(status, OB_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, strstr(err.message, "late") ? "late" : "stranger"));
+    } else {
+        CHECK(status == OB_OK, "%s: %s", wanted, err.message);
+        CHECK(out.n_bytes == strlen(wanted) && memcmp(out.text, wanted, out.n_bytes) == 0,
+              "wanted %s, got %.*s", wanted, (int)out.n_bytes, out.text);
+        ob_rendered_free(&out);
+    }
+    ob_template_destroy(tpl);
+    ob_heap_free(&heap);
+}
+
+static void test_system_messages(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof system_cases / sizeof *system_cases; i++) {
+        check_system(STRICT, system_cases[i].roles, system_cases[i].strict);
+        check_system(LENIENT, system_cases[i].roles, system_cases[i].lenient);
+    }
+}
+
 /* Enough keys for the index, in order, found again, replaced in place. */
 static void test_big_dict(void **state)
 {
@@ -497,11 +556,12 @@ static void test_big_dict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_constructs),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits),       cmocka_unit_test(test_deep_source),
-        cmocka_unit_test(test_origins),      cmocka_unit_test(test_chat_names),
-        cmocka_unit_test(test_chat_ids),     cmocka_unit_test(test_encode_spans),
-        cmocka_unit_test(test_demo_extends), cmocka_unit_test(test_big_dict),
+        cmocka_unit_test(test_constructs),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),          cmocka_unit_test(test_deep_source),
+        cmocka_unit_test(test_origins),         cmocka_unit_test(test_chat_names),
+        cmocka_unit_test(test_chat_ids),        cmocka_unit_test(test_encode_spans),
+        cmocka_unit_test(test_demo_extends),    cmocka_unit_test(test_big_dict),
+        cmocka_unit_test(test_system_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "base/os.h"
+#include "run/answer.h"
 #include "text/chat.h"
+#include "text/output.h"
 
 /* A question and its answer, as messages. */
 struct exchange {
@@ -21,6 +23,7 @@ struct ob_conversation {
     struct ob_template *template;
     struct ob_template_clock clock;
     bool thinking;
+    size_t thinking_budget;
     struct ob_text system;
     struct exchange *exchanges;
     size_t n_exchanges, capacity;
@@ -70,7 +73,7 @@ ob_status ob_conversation_open(struct ob_model *model,
         return ob_fail_memory(err, sizeof *c, "a conversation");
     c->model = model;
     c->clock = options->clock;
-    c->thinking = options->thinking;
+    ob_conversation_set_thinking(c, options->thinking, options->thinking_budget);
     ob_status status = ob_template_compile(text.ptr, text.len, &c->template, err);
     if (status == OB_OK)
         status = ob_session_open(model, NULL, &c->session, err);
@@ -103,9 +106,10 @@ ob_status ob_conversation_set_system(struct ob_conversation *c, struct ob_str te
                                           : ob_fail_memory(err, text.len, "the system message");
 }
 
-void ob_conversation_set_thinking(struct ob_conversation *c, bool thinking)
+void ob_conversation_set_thinking(struct ob_conversation *c, bool thinking, size_t budget)
 {
     c->thinking = thinking;
+    c->thinking_budget = budget;
 }
 
 void ob_conversation_on_progress(struct ob_conversation *c, ob_progress_fn fn, void *context)
@@ -148,6 +152,19 @@ struct ob_str ob_conversation_last_question(const struct ob_conversation *c)
 {
     return c->n_exchanges ? str_of(&c->exchanges[c->n_exchanges - 1].question)
                           : (struct ob_str){NULL, 0};
+}
+
+struct ob_said ob_conversation_turn(const struct ob_conversation *c, size_t i)
+{
+    const struct exchange *e = &c->exchanges[i];
+    return (struct ob_said){.question = str_of(&e->question),
+                            .reasoning = e->thought ? str_of(&e->reasoning) : (struct ob_str){0},
+                            .content = str_of(&e->content)};
+}
+
+struct ob_str ob_conversation_system(const struct ob_conversation *c)
+{
+    return str_of(&c->system);
 }
 
 /* ------------------------------------------------------------------------------------- prompt */
@@ -203,17 +220,6 @@ static bool cut(const struct ob_rendered *all, size_t from, struct ob_rendered *
     return true;
 }
 
-static bool append_ids(struct ob_ids *to, const int32_t *ids, size_t n)
-{
-    void *data = to->data;
-    if (!ob_grow(&data, &to->capacity, to->len + n, sizeof *ids))
-        return false;
-    to->data = data;
-    memcpy(to->data + to->len, ids, n * sizeof *ids);
-    to->len += n;
-    return true;
-}
-
 /* The ids of what the prompt says from the end of the last answer on. In its rendering that is the
  * first token after the history that ends a generation: no text of a message can make one. *found is
  * false where there is none. */
@@ -231,7 +237,7 @@ static ob_status encode_after_answer(const struct ob_conversation *c,
     while (at < rest.len && !ob_model_ends_generation(c->model, rest.data[at]))
         at++;
     *found = at < rest.len;
-    if (status == OB_OK && *found && !append_ids(ids, rest.data + at, rest.len - at))
+    if (status == OB_OK && *found && !ob_ids_append(ids, rest.data + at, rest.len - at))
         status = ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
     free(rest.data);
     return status;
@@ -244,7 +250,7 @@ static ob_status encode(const struct ob_conversation *c, const struct ob_rendere
     size_t n = c->history.len;
     *kept = n > 0 && n <= prompt->n_bytes && memcmp(prompt->text, c->history.data, n) == 0;
     if (*kept) {
-        if (!append_ids(ids, c->ids.data, c->ids.len))
+        if (!ob_ids_append(ids, c->ids.data, c->ids.len))
             return ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
         OB_TRY(encode_after_answer(c, prompt, ids, kept, err));
     }
@@ -255,103 +261,6 @@ static ob_status encode(const struct ob_conversation *c, const struct ob_rendere
 }
 
 /* ------------------------------------------------------------------------------------- answer */
-
-static const char close_tag[] = "</think>";
-
-/* The answer as it comes: the thought, its closing tag, the content. */
-struct answer {
-    struct ob_conversation *c;
-    struct exchange *exchange;
-    struct ob_text raw; /* all of it, tags and end token too */
-    size_t shown;       /* bytes of raw handed on or dropped */
-    bool in_thought;
-    struct ob_ids *ids;
-    ob_answer_fn fn;
-    void *context;
-    bool failed;
-};
-
-/* Hand on raw text up to `end`. False: the caller wants to stop. */
-static bool show(struct answer *a, size_t end)
-{
-    struct ob_text *to = a->in_thought ? &a->exchange->reasoning : &a->exchange->content;
-    size_t n = end - a->shown;
-    const char *text = a->raw.data + a->shown;
-    a->shown = end;
-    if (n == 0)
-        return true;
-    ob_text_append(to, text, n);
-    a->failed = a->failed || to->failed;
-    return a->fn(a->context, text, n, a->in_thought) == 0;
-}
-
-/* Bytes at the end of raw that may be the beginning of "\n</think>". */
-static size_t held_back(const struct answer *a)
-{
-    size_t most = a->raw.len - a->shown;
-    most = most < sizeof close_tag ? most : sizeof close_tag;
-    for (size_t n = most; n > 0; n--) {
-        const char *end = a->raw.data + a->raw.len - n;
-        if (memcmp(end, close_tag, n < sizeof close_tag ? n : sizeof close_tag - 1) == 0 &&
-            n < sizeof close_tag)
-            return n;
-        if (*end == '\n' && memcmp(end + 1, close_tag, n - 1) == 0)
-            return n;
-    }
-    return 0;
-}
-
-/* The thought is over: drop the tag, one line end before it and those after it. */
-static bool leave_thought(struct answer *a, size_t tag)
-{
-    size_t end = tag > a->shown && a->raw.data[tag - 1] == '\n' ? tag - 1 : tag;
-    if (!show(a, end))
-        return false;
-    a->shown = tag + sizeof close_tag - 1;
-    a->in_thought = false;
-    return true;
-}
-
-static bool take_text(struct answer *a, const char *text, size_t n)
-{
-    ob_text_append(&a->raw, text, n);
-    a->failed = a->failed || a->raw.failed;
-    if (a->failed)
-        return false;
-    if (a->in_thought) {
-        for (size_t i = a->shown; i + sizeof close_tag - 1 <= a->raw.len; i++)
-            if (memcmp(a->raw.data + i, close_tag, sizeof close_tag - 1) == 0) {
-                if (!leave_thought(a, i))
-                    return false;
-                break;
-            }
-        if (a->in_thought)
-            return show(a, a->raw.len - held_back(a));
-    }
-    /* Line ends between thought and answer belong to neither. */
-    while (a->exchange->thought && a->exchange->content.len == 0 && a->shown < a->raw.len &&
-           a->raw.data[a->shown] == '\n')
-        a->shown++;
-    return show(a, a->raw.len);
-}
-
-static int take_delta(void *context, const struct ob_delta *delta)
-{
-    struct answer *a = context;
-    a->failed = a->failed || !append_ids(a->ids, &delta->id, 1);
-    return a->failed || !take_text(a, delta->text, delta->n_bytes);
-}
-
-/* The prompt ends inside an open thought: its last tag opens one. */
-static bool opens_thought(const struct ob_rendered *prompt)
-{
-    static const char open_tag[] = "<think>";
-    size_t n = prompt->n_bytes;
-    while (n > 0 && (prompt->text[n - 1] == '\n' || prompt->text[n - 1] == ' '))
-        n--;
-    size_t m = sizeof open_tag - 1;
-    return n >= m && memcmp(prompt->text + n - m, open_tag, m) == 0;
-}
 
 /* Take over what the next turn begins with. */
 static void remember(struct ob_conversation *c, struct ob_ids *ids, struct ob_text *history,
@@ -393,26 +302,25 @@ static ob_status read_and_answer(struct ob_conversation *c, const struct ob_rend
                                  struct ob_error *err)
 {
     struct exchange *e = &c->exchanges[c->n_exchanges - 1];
-    struct answer a = {.c = c,
-                       .exchange = e,
-                       .ids = ids,
-                       .fn = fn,
-                       .context = context,
-                       .in_thought = opens_thought(prompt)};
-    e->thought = a.in_thought;
+    const struct ob_answer answer = {
+        .session = c->session,
+        .ids = ids,
+        .reasoning = &e->reasoning,
+        .content = &e->content,
+        .in_thought = ob_output_prompt_in_thought(prompt),
+        .thinking_budget = c->thinking_budget,
+        .fn = fn,
+        .context = context,
+    };
     turn->n_prompt = ids->len;
     double start = ob_os_seconds();
     OB_TRY(ob_session_sync(c->session, ids->data, ids->len, &turn->sync, err));
     turn->read_seconds = ob_os_seconds() - start;
     start = ob_os_seconds();
-    ob_status status = ob_generate(c->session, options, take_delta, &a, &turn->result, err);
+    OB_TRY(ob_answer_write(&answer, options, &turn->result, err));
     turn->write_seconds = ob_os_seconds() - start;
-    if (status == OB_OK && a.in_thought && a.shown < a.raw.len)
-        show(&a, a.raw.len); /* cut inside a thought: what was held back was no tag */
-    if (status == OB_OK && a.failed)
-        status = ob_fail(err, OB_NO_MEMORY, "not enough memory for the answer");
-    ob_text_free(&a.raw);
-    return status;
+    e->thought = answer.in_thought || e->reasoning.len > 0;
+    return OB_OK;
 }
 
 /* A new exchange with its question at the end of the list. */

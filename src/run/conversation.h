@@ -19,6 +19,7 @@ struct ob_conversation_options {
     struct ob_str template_text;    /* instead of the model's; {NULL, 0}: the model's own */
     struct ob_template_clock clock; /* what the template's strftime_now sees */
     bool thinking;
+    size_t thinking_budget; /* most tokens of a thought, which is then closed; 0: no limit */
 };
 
 /* What a turn cost, and how it ended. */
@@ -44,7 +45,7 @@ void ob_conversation_close(struct ob_conversation *c); /* NULL is allowed */
 /* The system message of what follows; an empty one removes it. OB_NO_MEMORY. */
 ob_status ob_conversation_set_system(struct ob_conversation *c, struct ob_str text,
                                      struct ob_error *err);
-void ob_conversation_set_thinking(struct ob_conversation *c, bool thinking);
+void ob_conversation_set_thinking(struct ob_conversation *c, bool thinking, size_t budget);
 
 /* Say `text` and write the answer with `options` (max_tokens, sampling, stop). A cancelled or cut
  * answer is part of the conversation; the model also remembers a stop string that it wrote. On failure the conversation is what it was before.
@@ -57,6 +58,17 @@ ob_status ob_conversation_ask(struct ob_conversation *c, struct ob_str text,
 bool ob_conversation_undo(struct ob_conversation *c);
 /* The last question, or {NULL, 0}; valid until the conversation changes. */
 struct ob_str ob_conversation_last_question(const struct ob_conversation *c);
+
+/* What was said in one turn. */
+struct ob_said {
+    struct ob_str question, reasoning,
+        content; /* reasoning.ptr is NULL where there was no thought */
+};
+
+/* Turn i, the oldest is 0, and the system message, empty if there is none; valid until the
+ * conversation changes. */
+struct ob_said ob_conversation_turn(const struct ob_conversation *c, size_t i);
+struct ob_str ob_conversation_system(const struct ob_conversation *c);
 
 /* Told between chunks while a prompt is read; anything but 0 cancels. */
 void ob_conversation_on_progress(struct ob_conversation *c, ob_progress_fn fn, void *context);

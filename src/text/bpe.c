@@ -17,20 +17,6 @@ struct ob_bpe_symbol {
     int32_t result;          /* of that merge */
 };
 
-bool ob_ids_append(struct ob_ids *ids, const int32_t *more, size_t n)
-{
-    size_t need;
-    void *items = ids->data;
-    if (!ob_add_size(ids->len, n, &need) ||
-        !ob_grow(&items, &ids->capacity, need, sizeof *ids->data))
-        return false;
-    ids->data = items;
-    if (n > 0)
-        memcpy(ids->data + ids->len, more, n * sizeof *more);
-    ids->len = need;
-    return true;
-}
-
 static uint64_t pair_of(int32_t left, int32_t right)
 {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;

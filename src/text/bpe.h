@@ -44,7 +44,4 @@ bool ob_bpe_word(const struct ob_bpe *bpe, struct ob_bpe_scratch *scratch, const
                  size_t n, struct ob_ids *ids);
 void ob_bpe_scratch_free(struct ob_bpe_scratch *scratch);
 
-/* Append one list of ids to another; false when there is no memory, `ids` is then as it was. */
-bool ob_ids_append(struct ob_ids *ids, const int32_t *more, size_t n);
-
 #endif

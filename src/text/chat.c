@@ -120,22 +120,116 @@ static ob_status check_input(const struct ob_value *messages, const struct ob_va
     return OB_OK;
 }
 
-ob_status ob_chat_render(const struct ob_template *tpl, const struct ob_value *messages,
-                         const struct ob_value *tools, const struct ob_chat_options *options,
-                         struct ob_rendered *out, struct ob_error *err)
+static ob_status render(const struct ob_template *tpl, const struct ob_value *messages,
+                        const struct ob_value *tools, const struct ob_chat_options *options,
+                        struct ob_rendered *out, struct ob_error *err)
 {
-    static const struct ob_chat_options defaults = {0};
     struct ob_heap heap = {0};
     struct ob_value context;
-    if (!options)
-        options = &defaults;
-    OB_TRY(check_input(messages, tools, options->extra, err));
     ob_status status;
     if (ob_value_dict(&heap, OB_FROM_DATA, &context) &&
         fill_context(&heap, context.as.dict, messages, tools, options))
         status = ob_template_render(tpl, &context, &options->template_options, out, err);
     else
         status = ob_fail_memory(err, heap.used, "the names for a chat template");
+    ob_heap_free(&heap);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- folding */
+
+static const struct ob_value *member(const struct ob_value *v, const char *name)
+{
+    return v->kind == OB_VALUE_DICT ? ob_dict_get_str(v->as.dict, ob_str_from(name)) : NULL;
+}
+
+static bool is_system(const struct ob_value *message)
+{
+    const struct ob_value *role = member(message, "role");
+    return role && ob_value_is_string(role) &&
+           (ob_str_is(ob_value_str(role), "system") || ob_str_is(ob_value_str(role), "developer"));
+}
+
+/* The text of a content, a string or a list of parts; false when there is another thing in it. */
+static bool put_content(struct ob_heap *heap, struct ob_string_buffer *text,
+                        const struct ob_value *content)
+{
+    if (!content)
+        return false;
+    if (ob_value_is_string(content)) {
+        ob_buffer_string(heap, text, content->as.string);
+        return true;
+    }
+    if (content->kind != OB_VALUE_LIST)
+        return false;
+    for (size_t i = 0; i < content->as.seq->len; i++) {
+        const struct ob_value *part = member(&content->as.seq->items[i], "text");
+        if (!part || !ob_value_is_string(part))
+            return false;
+        ob_buffer_string(heap, text, part->as.string);
+    }
+    return true;
+}
+
+/* The messages with one system message, the first. *useful is false where they are so already, or
+ * hold what cannot be joined. False when there is no memory. */
+static bool fold_system(struct ob_heap *heap, const struct ob_value *messages, struct ob_value *out,
+                        bool *useful)
+{
+    struct ob_string_buffer text = {0};
+    struct ob_value system, content;
+    size_t n_system = 0;
+    bool late = false;
+    *useful = false;
+    for (size_t i = 0; i < messages->as.seq->len; i++) {
+        const struct ob_value *message = &messages->as.seq->items[i];
+        if (!is_system(message))
+            continue;
+        late |= i > 0 || ob_str_is(ob_value_str(member(message, "role")), "developer");
+        if (n_system++ > 0)
+            ob_buffer_text(heap, &text, "\n\n", OB_FROM_DATA);
+        if (!put_content(heap, &text, member(message, "content")))
+            return true;
+    }
+    *useful = late;
+    if (!late)
+        return true;
+    if (!ob_buffer_finish(heap, &text, &content) || !ob_value_list(heap, OB_FROM_DATA, out) ||
+        !ob_value_dict(heap, OB_FROM_DATA, &system) ||
+        !put_text(heap, system.as.dict, "role", ob_str_from("system")) ||
+        !ob_dict_set_name(heap, system.as.dict, "content", content) ||
+        !ob_list_push(heap, out->as.seq, system))
+        return false;
+    for (size_t i = 0; i < messages->as.seq->len; i++)
+        if (!is_system(&messages->as.seq->items[i]) &&
+            !ob_list_push(heap, out->as.seq, messages->as.seq->items[i]))
+            return false;
+    return true;
+}
+
+ob_status ob_chat_render(const struct ob_template *tpl, const struct ob_value *messages,
+                         const struct ob_value *tools, const struct ob_chat_options *options,
+                         struct ob_rendered *out, struct ob_error *err)
+{
+    static const struct ob_chat_options defaults = {0};
+    struct ob_heap heap = {0};
+    struct ob_value folded;
+    bool useful;
+    if (!options)
+        options = &defaults;
+    OB_TRY(check_input(messages, tools, options->extra, err));
+    ob_status status = render(tpl, messages, tools, options, out, err);
+    if (status != OB_INVALID_ARGUMENT)
+        return status;
+    if (!fold_system(&heap, messages, &folded, &useful))
+        status = ob_fail_memory(err, heap.used, "folded messages");
+    else if (useful) {
+        ob_status again = render(tpl, &folded, tools, options, out, NULL);
+        if (again == OB_OK)
+            status = OB_OK;
+        else if (again == OB_NO_MEMORY)
+            status = ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
+    }
     ob_heap_free(&heap);
     return status;
 }

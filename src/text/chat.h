@@ -36,8 +36,14 @@ bool ob_chat_add(struct ob_heap *heap, struct ob_value *messages, struct ob_str 
 /* Render `messages`, a list of dicts, with `tools`, a list or NULL. The template sees messages,
  * tools and documents (none when not given), add_generation_prompt, bos_token, eos_token, the
  * switches and `extra`, as the transformers library calls it. A role that is one of the well-known
- * names counts as text of the template, so that '<|' + role + '|>' can make a token. Fails like
- * ob_template_render. Release *out with ob_rendered_free. */
+ * names counts as text of the template, so that '<|' + role + '|>' can make a token.
+ *
+ * Many templates raise when a system message comes late, twice, or as "developer". Where one fails
+ * over messages like that, they are folded and rendered again: the texts of all system and developer
+ * messages, with an empty line between, make one system message at the beginning. What is still
+ * refused then fails with the error that the messages as given had.
+ *
+ * Fails like ob_template_render. Release *out with ob_rendered_free. */
 ob_status ob_chat_render(const struct ob_template *tpl, const struct ob_value *messages,
                          const struct ob_value *tools, const struct ob_chat_options *options,
                          struct ob_rendered *out, struct ob_error *err);

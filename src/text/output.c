@@ -217,6 +217,11 @@ ob_status ob_output_feed(struct ob_output *o, const char *bytes, size_t n_bytes,
     return settle(o);
 }
 
+bool ob_output_in_thought(const struct ob_output *o)
+{
+    return o->mode == OB_MODE_THOUGHT || (o->mode == OB_MODE_START && o->options.in_thought);
+}
+
 /* What was held back is no tag. */
 static void release(struct ob_output *o)
 {

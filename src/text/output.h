@@ -77,6 +77,9 @@ void ob_output_destroy(struct ob_output *output); /* NULL is allowed */
  * then only be destroyed. */
 ob_status ob_output_feed(struct ob_output *output, const char *bytes, size_t n_bytes,
                          ob_output_fn fn, void *context);
+/* What comes next is thought, as far as can be said. */
+bool ob_output_in_thought(const struct ob_output *output);
+
 /* The text is over: what was held back comes, and a call that was begun is unfinished. */
 ob_status ob_output_finish(struct ob_output *output, ob_output_fn fn, void *context);
 

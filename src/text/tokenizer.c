@@ -20,6 +20,20 @@ struct ob_tokenizer {
     size_t *offsets; /* [n_tokens + 1] into bytes */
 };
 
+bool ob_ids_append(struct ob_ids *ids, const int32_t *more, size_t n)
+{
+    size_t need;
+    void *items = ids->data;
+    if (!ob_add_size(ids->len, n, &need) ||
+        !ob_grow(&items, &ids->capacity, need, sizeof *ids->data))
+        return false;
+    ids->data = items;
+    if (n > 0)
+        memcpy(ids->data + ids->len, more, n * sizeof *more);
+    ids->len = need;
+    return true;
+}
+
 /* ---------------------------------------------------------------------------------- creation */
 
 static ob_status check_types(const struct ob_vocab *vocab, struct ob_error *err)

@@ -42,6 +42,9 @@ struct ob_ids {
     size_t len, capacity;
 };
 
+/* Append one list of ids to another; false when there is no memory, `ids` is then as it was. */
+bool ob_ids_append(struct ob_ids *ids, const int32_t *more, size_t n);
+
 /* Fails with OB_BAD_FILE (naming token or merge and index: a merge whose parts or result are not
  * in the vocabulary, a byte that no token spells, two equal added tokens, an unknown type), with
  * OB_UNSUPPORTED (BYTE tokens, another pre-tokenizer) or OB_NO_MEMORY. `vocab` itself is not kept,

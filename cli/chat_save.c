@@ -1,0 +1,65 @@
+#include "chat_save.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "file/out_file.h"
+#include "report.h"
+
+/* Append {"role", "content"}; false without memory, or when the text is not UTF-8. */
+static bool add(json_t *messages, const char *role, struct ob_str content, struct ob_str reasoning)
+{
+    json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", content.ptr, content.len);
+    bool ok = message != NULL;
+    if (ok && reasoning.ptr)
+        ok = json_object_set_new(message, "reasoning_content",
+                                 json_stringn(reasoning.ptr, reasoning.len)) == 0;
+    if (!ok) {
+        json_decref(message);
+        return false;
+    }
+    return json_array_append_new(messages, message) == 0;
+}
+
+static json_t *make_messages(const struct ob_conversation *c)
+{
+    const struct ob_str none = {NULL, 0}, system = ob_conversation_system(c);
+    json_t *messages = json_array();
+    bool ok = messages && (system.len == 0 || add(messages, "system", system, none));
+    for (size_t i = 0; ok && i < ob_conversation_n_turns(c); i++) {
+        struct ob_said said = ob_conversation_turn(c, i);
+        ok = add(messages, "user", said.question, none) &&
+             add(messages, "assistant", said.content, said.reasoning);
+    }
+    if (!ok) {
+        json_decref(messages);
+        return NULL;
+    }
+    return json_pack("{s:o}", "messages", messages);
+}
+
+static ob_status write_file(const char *path, const char *text, struct ob_error *err)
+{
+    struct ob_out_file *file;
+    OB_TRY(ob_out_file_create(path, &file, err));
+    ob_status status = ob_out_file_write(file, 0, text, strlen(text), err);
+    if (status == OB_OK)
+        return ob_out_file_commit(file, err);
+    ob_out_file_abort(file);
+    return status;
+}
+
+int chat_save(const struct ob_conversation *conversation, const char *path)
+{
+    struct ob_error err;
+    if (*path == '\0')
+        return report(EXIT_USAGE, "/save wants the name of a file");
+    json_t *object = make_messages(conversation);
+    char *text = object ? json_dumps(object, JSON_INDENT(1)) : NULL;
+    json_decref(object);
+    if (!text)
+        return report(EXIT_FAILED, "the conversation is not UTF-8, or there is no memory for it");
+    int code = report_run(write_file(path, text, &err), &err);
+    free(text);
+    return code;
+}
