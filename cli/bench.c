@@ -66,30 +66,33 @@ static int parse_numbers(const char *name, const char *text, struct numbers *out
 static int print_row(void *context, const struct ob_bench_row *r)
 {
     (void)context;
-    int code = report_json(json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "test",
-                                     r->test, "tokens", (json_int_t)r->tokens, "depth",
-                                     (json_int_t)r->depth, "batch", (json_int_t)r->batch,
-                                     "tps_median", r->tps_median, "tps_min", r->tps_min, "tps_max",
-                                     r->tps_max, "bytes_per_token", r->bytes_per_token, "gbps",
-                                     r->gbps, "roofline_share", r->roofline_share));
+    int code = report_json(json_pack(
+        "{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "test", r->test, "tokens",
+        (json_int_t)r->tokens, "depth", (json_int_t)r->depth, "batch", (json_int_t)r->batch,
+        "tps_median", r->tps_median, "tps_min", r->tps_min, "tps_max", r->tps_max,
+        "bytes_per_token", r->bytes_per_token, "gbps", r->gbps, "read_gbps", r->read_gbps,
+        "int8_gmacs", r->int8_gmacs, "roofline_share", r->roofline_share));
     return code != EXIT_DONE || fflush(stdout) != 0;
 }
 
 static int measure(struct ob_model *model, const struct common_options *common,
                    const struct ob_bench_options *options)
 {
-    struct ob_bench_machine machine;
+    struct ob_bench_prober prober;
     struct ob_error err;
-    int code = report_run(ob_bench_machine(model, &machine, &err), &err);
+    int code = report_run(ob_bench_prober_open(&prober, model, &err), &err);
     if (code != EXIT_DONE)
         return code;
+    struct ob_bench_machine machine = ob_bench_machine(&prober);
     int threads = common->threads ? (int)common->threads : ob_os_n_cores();
     code = report_json(json_pack("{s:s, s:f, s:f, s:i}", "test", "machine", "read_gbps",
                                  machine.read_gbps, "int8_gmacs", machine.int8_gmacs, "threads",
                                  threads));
     fflush(stdout);
     if (code == EXIT_DONE)
-        code = report_run(ob_bench_run(model, options, &machine, print_row, NULL, &err), &err);
+        code = report_run(
+            ob_bench_run(model, options, ob_bench_machine, &prober, print_row, NULL, &err), &err);
+    ob_bench_prober_close(&prober);
     return code;
 }
 
@@ -223,7 +226,8 @@ const struct command bench_command = {
     .details =
         "Prints one JSON object per line: first what the machine can do with as many threads (bytes\n"
         "per second of reading memory, int8 multiply-adds per second on registers), then a row per\n"
-        "test. roofline_share is the time the slower of the two limits needs, over the time taken.\n"
+        "test, with the machine as it was around that test. roofline_share is the time the slower of\n"
+        "the two limits needs, over the time taken.\n"
         "Nothing else should run meanwhile.\n\n"
         "Examples:\n"
         "  onebit bench --shape bonsai-1.7b\n"

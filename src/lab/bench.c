@@ -6,36 +6,43 @@
 #include "base/os.h"
 #include "run/batch.h"
 
-enum { PROBE_BYTES = 1 << 30, PROBES = 5, MOST_REPEATS = 100, MOST_BATCH = 64 };
+enum { PROBE_BYTES = 1 << 30, MOST_REPEATS = 100, MOST_BATCH = 64 };
 
-ob_status ob_bench_machine(struct ob_model *model, struct ob_bench_machine *out,
-                           struct ob_error *err)
+ob_status ob_bench_prober_open(struct ob_bench_prober *out, struct ob_model *model,
+                               struct ob_error *err)
 {
-    char *memory = ob_os_reserve(PROBE_BYTES);
-    if (!memory)
+    *out = (struct ob_bench_prober){model, ob_os_reserve(PROBE_BYTES)};
+    if (!out->memory)
         return ob_fail_memory(err, PROBE_BYTES, "the bandwidth probe");
-    ob_os_prefer_huge_pages(memory, PROBE_BYTES);
+    ob_os_prefer_huge_pages(out->memory, PROBE_BYTES);
     for (size_t i = 0; i < PROBE_BYTES; i += 4096)
-        memory[i] = 1; /* real pages, not the shared page of zeros */
-    *out = (struct ob_bench_machine){0};
-    for (int i = 0; i < PROBES; i++) {
-        struct ob_machine_speed s =
-            model->engine->backend->probe(model->engine, memory, PROBE_BYTES);
-        double gbps = s.bytes_per_second * 1e-9, gmacs = s.macs_per_second * 1e-9;
-        out->read_gbps = gbps > out->read_gbps ? gbps : out->read_gbps;
-        out->int8_gmacs = gmacs > out->int8_gmacs ? gmacs : out->int8_gmacs;
-    }
-    ob_os_release(memory, PROBE_BYTES);
+        out->memory[i] = 1; /* real pages, not the shared page of zeros */
     return OB_OK;
+}
+
+void ob_bench_prober_close(struct ob_bench_prober *prober)
+{
+    ob_os_release(prober->memory, PROBE_BYTES);
+}
+
+struct ob_bench_machine ob_bench_machine(void *prober)
+{
+    const struct ob_bench_prober *p = prober;
+    struct ob_machine_speed s =
+        p->model->engine->backend->probe(p->model->engine, p->memory, PROBE_BYTES);
+    return (struct ob_bench_machine){s.bytes_per_second * 1e-9, s.macs_per_second * 1e-9};
 }
 
 struct bench {
     struct ob_model *model;
     const struct ob_bench_options *options;
-    const struct ob_bench_machine *machine;
+    ob_bench_probe probe;
+    void *prober;
     struct ob_session *sessions[MOST_BATCH];
     int32_t *ids; /* random, enough for the longest session */
+    /* Of each run; the machine before the first and after each. */
     double seconds[MOST_REPEATS];
+    struct ob_bench_machine machine[MOST_REPEATS + 1];
 };
 
 /* Ordinary tokens of any vocabulary: text, as far as there is any. */
@@ -59,31 +66,47 @@ static double head_macs(const struct ob_model *m)
     return (double)m->config.n_vocab * m->config.n_embd;
 }
 
-static double limit_seconds(const struct bench *b, double bytes, double macs)
-{
-    double reading = bytes / (b->machine->read_gbps * 1e9);
-    double counting = macs / (b->machine->int8_gmacs * 1e9);
-    return reading > counting ? reading : counting;
-}
-
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* From the seconds of all repeats: `tokens` were done in each. */
-static void fill_speeds(struct bench *b, struct ob_bench_row *row, double tokens,
-                        double least_seconds)
+/* Sorts the numbers. */
+static double median(double *numbers, size_t n)
+{
+    qsort(numbers, n, sizeof *numbers, ascending);
+    return n % 2 ? numbers[n / 2] : (numbers[n / 2 - 1] + numbers[n / 2]) / 2;
+}
+
+/* Run i of a row, which warms up if i is 0. */
+static void clock_run(struct bench *b, size_t i, double seconds)
+{
+    if (i > 0)
+        b->seconds[i - 1] = seconds;
+    b->machine[i] = b->probe(b->prober);
+}
+
+/* From all repeats: each did `tokens`, for which `bytes` had to be read and `macs` counted. */
+static void fill_speeds(struct bench *b, struct ob_bench_row *row, double tokens, double bytes,
+                        double macs)
 {
     size_t n = b->options->repeat;
-    qsort(b->seconds, n, sizeof *b->seconds, ascending);
-    double median = n % 2 ? b->seconds[n / 2] : (b->seconds[n / 2 - 1] + b->seconds[n / 2]) / 2;
-    row->tps_median = tokens / median;
+    double share[MOST_REPEATS], gbps[MOST_REPEATS], gmacs[MOST_REPEATS];
+    for (size_t i = 0; i < n; i++) {
+        const struct ob_bench_machine *before = &b->machine[i], *after = before + 1;
+        gbps[i] = (before->read_gbps + after->read_gbps) / 2;
+        gmacs[i] = (before->int8_gmacs + after->int8_gmacs) / 2;
+        double reading = bytes / (gbps[i] * 1e9), counting = macs / (gmacs[i] * 1e9);
+        share[i] = (reading > counting ? reading : counting) / b->seconds[i];
+    }
+    row->roofline_share = median(share, n);
+    row->read_gbps = median(gbps, n);
+    row->int8_gmacs = median(gmacs, n);
+    row->tps_median = tokens / median(b->seconds, n);
     row->tps_max = tokens / b->seconds[0];
     row->tps_min = tokens / b->seconds[n - 1];
     row->gbps = row->bytes_per_token * row->tps_median * 1e-9;
-    row->roofline_share = least_seconds / median;
 }
 
 static ob_status set_depth(struct bench *b, size_t n_sessions, size_t depth, struct ob_error *err)
@@ -108,8 +131,7 @@ static ob_status bench_prefill(struct bench *b, size_t tokens, size_t depth,
         OB_TRY(set_depth(b, 1, depth, err));
         double start = ob_os_seconds();
         OB_TRY(ob_session_append(b->sessions[0], b->ids + depth, tokens, err));
-        if (i > 0) /* the first warms up */
-            b->seconds[i - 1] = ob_os_seconds() - start;
+        clock_run(b, i, ob_os_seconds() - start);
     }
     struct ob_cost cost = ob_plan_cost(plan, depth + tokens / 2, kv_bytes(b->model));
     double runs = (double)((tokens + plan->max_rows - 1) / plan->max_rows);
@@ -119,7 +141,7 @@ static ob_status bench_prefill(struct bench *b, size_t tokens, size_t depth,
     double bytes = (double)(cost.weight_bytes + cost.state_bytes) * runs;
     *row = (struct ob_bench_row){.test = "prefill", .tokens = tokens, .depth = depth, .batch = 1};
     row->bytes_per_token = bytes / (double)tokens;
-    fill_speeds(b, row, (double)tokens, limit_seconds(b, bytes, macs));
+    fill_speeds(b, row, (double)tokens, bytes, macs);
     return OB_OK;
 }
 
@@ -136,8 +158,7 @@ static ob_status bench_decode(struct bench *b, size_t depth, struct ob_bench_row
                 ids[s] = b->ids[(depth + t + s) % (depth + tokens)];
             OB_TRY(ob_run_batch(b->sessions, ids, batch, err));
         }
-        if (i > 0)
-            b->seconds[i - 1] = ob_os_seconds() - start;
+        clock_run(b, i, ob_os_seconds() - start);
     }
     struct ob_cost cost = ob_plan_cost(b->model->plan, depth + tokens / 2, kv_bytes(b->model));
     double step_bytes = (double)cost.weight_bytes + (double)cost.state_bytes * (double)batch;
@@ -145,8 +166,8 @@ static ob_status bench_decode(struct bench *b, size_t depth, struct ob_bench_row
     *row =
         (struct ob_bench_row){.test = "decode", .tokens = tokens, .depth = depth, .batch = batch};
     row->bytes_per_token = step_bytes / (double)batch;
-    fill_speeds(b, row, (double)(tokens * batch),
-                limit_seconds(b, step_bytes, step_macs) * (double)tokens);
+    fill_speeds(b, row, (double)(tokens * batch), step_bytes * (double)tokens,
+                step_macs * (double)tokens);
     return OB_OK;
 }
 
@@ -180,7 +201,7 @@ static size_t longest_session(const struct ob_bench_options *o)
 }
 
 ob_status ob_bench_run(struct ob_model *model, const struct ob_bench_options *options,
-                       const struct ob_bench_machine *machine, ob_bench_fn fn, void *context,
+                       ob_bench_probe probe, void *prober, ob_bench_fn fn, void *context,
                        struct ob_error *err)
 {
     if (options->batch < 1 || options->batch > ob_run_batch_most(model))
@@ -189,7 +210,7 @@ ob_status ob_bench_run(struct ob_model *model, const struct ob_bench_options *op
     if (options->repeat < 1 || options->repeat > MOST_REPEATS)
         return ob_fail(err, OB_INVALID_ARGUMENT, "%zu repeats: must be 1 to %d", options->repeat,
                        (int)MOST_REPEATS);
-    struct bench b = {.model = model, .options = options, .machine = machine};
+    struct bench b = {.model = model, .options = options, .probe = probe, .prober = prober};
     size_t n_ids = longest_session(options) + 1;
     b.ids = ob_calloc(n_ids, sizeof *b.ids);
     ob_status status = b.ids ? OB_OK : ob_fail_memory(err, n_ids * sizeof *b.ids, "the tokens");

@@ -2,7 +2,8 @@
  *
  * The limits are measured in the same process with the same threads: bytes per second of reading
  * memory once, and int8 multiply-adds per second on registers. What a token needs of both is summed
- * over the plan (plan.h). */
+ * over the plan (plan.h). A machine that others use too changes from second to second, so the limits
+ * are measured anew before and after every run, and a run is compared with their mean. */
 #ifndef OB_LAB_BENCH_H
 #define OB_LAB_BENCH_H
 
@@ -28,18 +29,32 @@ struct ob_bench_row {
     double tps_median, tps_min, tps_max; /* tokens per second of all sessions together */
     double bytes_per_token;              /* weights and states, read and written, at mid-run */
     double gbps;                         /* that times the median speed */
-    double roofline_share; /* time the slower of the two limits needs / time it took */
+    double read_gbps, int8_gmacs;        /* the machine's, medians around the runs */
+    double roofline_share; /* time the slower of the two limits needs / time it took, median */
 };
 
 /* Return 0 to go on; anything else ends the benchmark with OB_CANCELLED. */
 typedef int (*ob_bench_fn)(void *context, const struct ob_bench_row *row);
 
-/* Read 1 GB, more than caches hold, and count for 20 ms, best of several. OB_NO_MEMORY. */
-ob_status ob_bench_machine(struct ob_model *model, struct ob_bench_machine *out,
-                           struct ob_error *err);
+/* Measures the machine: `context` is the caller's. */
+typedef struct ob_bench_machine (*ob_bench_probe)(void *context);
 
+/* The memory and model that a probe needs. */
+struct ob_bench_prober {
+    struct ob_model *model;
+    char *memory;
+};
+
+/* 1 GB, more than caches hold. OB_NO_MEMORY. Closing {0} is allowed. */
+ob_status ob_bench_prober_open(struct ob_bench_prober *out, struct ob_model *model,
+                               struct ob_error *err);
+void ob_bench_prober_close(struct ob_bench_prober *prober);
+/* An ob_bench_probe: reads that memory once and counts for 20 ms. */
+struct ob_bench_machine ob_bench_machine(void *prober);
+
+/* Calls fn with every row. Fails as the sessions do, or with OB_INVALID_ARGUMENT. */
 ob_status ob_bench_run(struct ob_model *model, const struct ob_bench_options *options,
-                       const struct ob_bench_machine *machine, ob_bench_fn fn, void *context,
+                       ob_bench_probe probe, void *prober, ob_bench_fn fn, void *context,
                        struct ob_error *err);
 
 #endif
