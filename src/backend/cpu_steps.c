@@ -137,7 +137,17 @@ static void make(const struct cpu_call *c, size_t r, size_t h, size_t column, si
     case OB_OP_QUANTISE:
         memcpy(y, a, n * sizeof *y);
         break;
-    default:
+    case OB_OP_EMBED: /* the rest have steps of their own, see cpu_run_step */
+    case OB_OP_ROPE_TABLE:
+    case OB_OP_MATMUL:
+    case OB_OP_MATMUL_INT8:
+    case OB_OP_ROPE:
+    case OB_OP_KV_APPEND:
+    case OB_OP_ATTENTION:
+    case OB_OP_CONV:
+    case OB_OP_DELTA:
+    case OB_OP_SELECT:
+    case OB_N_OPS:
         break;
     }
     if (codes) {
@@ -369,6 +379,7 @@ size_t cpu_scratch_floats(const struct ob_plan *plan)
     return (floats + 15) / 16 * 16;
 }
 
+/* Without a default, so that a compiler says which operation was forgotten. */
 void cpu_run_step(const struct cpu_call *call)
 {
     switch (call->step->op) {
@@ -402,8 +413,18 @@ void cpu_run_step(const struct cpu_call *call)
     case OB_OP_DELTA:
         step_delta(call);
         break;
-    default:
+    case OB_OP_RMSNORM:
+    case OB_OP_L2NORM:
+    case OB_OP_NORM_GATE:
+    case OB_OP_ADD:
+    case OB_OP_SILU_MUL:
+    case OB_OP_SIGMOID_MUL:
+    case OB_OP_SIGMOID:
+    case OB_OP_DECAY:
+    case OB_OP_QUANTISE:
         step_heads(call);
+        break;
+    case OB_N_OPS:
         break;
     }
 }
