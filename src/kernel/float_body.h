@@ -226,29 +226,7 @@ static void conv_silu(float *y, size_t y_stride, const float *x, size_t x_stride
     }
 }
 
-/* Both passes multiply by the decay: cheaper than writing the decayed state back in between. */
-static void delta_step(float *o, float *state, const float *q, const float *k, const float *v,
-                       float decay_, float beta, size_t dk, size_t dv, size_t first, size_t last)
-{
-    enum { COLUMNS = 64 };
-    float delta[COLUMNS] = {0}, read[COLUMNS] = {0};
-    size_t n = last - first;
-    for (size_t i = 0; i < dk; i++) {
-        const float *row = state + i * dv + first;
-        for (size_t j = 0; j < n; j++)
-            delta[j] += row[j] * decay_ * k[i];
-    }
-    for (size_t j = 0; j < n; j++)
-        delta[j] = beta * (v[first + j] - delta[j]);
-    for (size_t i = 0; i < dk; i++) {
-        float *row = state + i * dv + first;
-        for (size_t j = 0; j < n; j++) {
-            row[j] = row[j] * decay_ + k[i] * delta[j];
-            read[j] += row[j] * q[i];
-        }
-    }
-    memcpy(o + first, read, n * sizeof *read);
-}
+#include "kernel/delta_body.h"
 
 #include "kernel/quantise_body.h"
 

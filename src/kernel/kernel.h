@@ -215,7 +215,7 @@ struct ob_kernels {
      * 2024: Gated Delta Networks). state [dk, dv] row-major; k, q [dk]; v, o [dv] of this head:
      *   S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q
      * Each column's sums run over dk ascending, multiply and add rounded apart; exp(g) is given as
-     * `decay`. last - first <= 64. EXACT. */
+     * `decay`. EXACT. */
     void (*delta_step)(float *o, float *state, const float *q, const float *k, const float *v,
                        float decay, float beta, size_t dk, size_t dv, size_t first, size_t last);
 };
