@@ -40,6 +40,7 @@ static const struct {
     {"", ""},
     {"plain\n", "plain"},
     {"{{ data }}", "D"},
+    {"{{ '' + '' + '' + data }}{% set s = '' + '' %}{{ s + s + 'x' }}", "Dx"},
     {"{{ 1 + 2 * 3 - 4 // 2 }}{{ 7 / 2 }}{{ -7 % 3 }}{{ 2 ** 3 }}{{ 'a' ~ 1 }}", "53.528a1"},
     {"{{ 'abcdef'[1:5:2] }}{{ 'abc'[::-1] }}{{ [1, 2][-1] }}{{ 'a' in 'abc' }}", "bdcba2True"},
     {"{% if data == 'D' and not false %}yes{% elif true %}no{% else %}no{% endif %}", "yes"},

@@ -344,7 +344,8 @@ bool ob_string_join(struct ob_heap *heap, struct ob_vstring *a, const struct ob_
     bool at_end = buffer && a->ptr + a->len == buffer->bytes + buffer->len;
     if (!at_end) {
         buffer = ob_heap_alloc(heap, 1, sizeof *buffer);
-        if (!buffer || !buffer_reserve(heap, buffer, a->len + b->len))
+        /* One byte more, so that there are bytes to point to when both strings are empty. */
+        if (!buffer || !buffer_reserve(heap, buffer, a->len + b->len + 1))
             return false;
         ob_buffer_string(heap, buffer, a);
     }
