@@ -9,7 +9,7 @@ includedir ?= $(prefix)/include
 datarootdir ?= $(prefix)/share
 mandir ?= $(datarootdir)/man
 
-.PHONY: all run test deps asan fuzz soak format check-layers install uninstall clean help
+.PHONY: all run test deps asan tsan fuzz soak format lint check-layers install uninstall clean help
 
 all: deps
 	@cmake --preset release > /dev/null
@@ -30,6 +30,12 @@ asan:
 	cmake --build --preset asan
 	ctest --test-dir build-asan --output-on-failure -j2
 
+tsan:
+	@scripts/deps.sh build test
+	cmake --preset tsan > /dev/null
+	cmake --build --preset tsan
+	ctest --test-dir build-tsan --output-on-failure -j2
+
 fuzz:
 	@scripts/deps.sh build test
 	cmake --preset fuzz > /dev/null
@@ -45,6 +51,12 @@ soak:
 format:
 	@scripts/deps.sh test
 	scripts/format.sh fix
+
+lint:
+	@scripts/deps.sh build test
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release
+	scripts/lint.sh build
 
 check-layers:
 	scripts/check_layers.sh --self-test
@@ -63,16 +75,18 @@ uninstall:
 	    "$(DESTDIR)$(datarootdir)/bash-completion/completions/onebit"
 
 clean:
-	rm -rf build build-asan build-clang build-debug build-fuzz
+	rm -rf build build-asan build-clang build-debug build-fuzz build-tsan
 
 help:
 	@echo "make               install what is missing, build build/onebit"
 	@echo "make run           build, then talk with the model that comes with the sources"
 	@echo "make test          every check and test, as continuous integration runs them"
 	@echo "make asan          the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make tsan          the tests under ThreadSanitizer (make test runs those with threads)"
 	@echo "make fuzz          every fuzz target for half a minute"
 	@echo "make soak          every fuzz target for half an hour"
 	@echo "make format        lay all C files out with clang-format"
+	@echo "make lint          clang-tidy and cppcheck"
 	@echo "make check-layers  the include rule, file sizes, forbidden calls"
 	@echo "make install       into PREFIX (default /usr/local); DESTDIR and bindir etc. as usual"
 	@echo "make uninstall     the reverse, with the same variables"

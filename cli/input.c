@@ -17,7 +17,7 @@ static int open_model(const char *path, const struct ob_model_options *wanted,
 {
     static const char built_in[] = "the built-in model";
     struct ob_error err;
-    size_t n_bytes = (size_t)(onebit_demo_model_end - onebit_demo_model);
+    size_t n_bytes = (uintptr_t)onebit_demo_model_end - (uintptr_t)onebit_demo_model;
     ob_status status =
         path ? ob_model_open(path, wanted, model, &err)
              : ob_model_open_memory(built_in, onebit_demo_model, n_bytes, wanted, model, &err);

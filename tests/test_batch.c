@@ -15,7 +15,7 @@ static const char *const models[] = {TEST_DATA "/qwen3-q1/model.gguf",
 enum { MOST = 8, STEPS = 4, MOST_IDS = 160 };
 
 /* The reference products are too slow to be sanitised here; test_kernels does that. */
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { FIRST_LEVEL = 1 };
 #else
 enum { FIRST_LEVEL = 0 };

@@ -686,7 +686,7 @@ static void test_stdout_fails(void **state)
 static void test_out_of_memory(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* the sanitizer needs more address space than the limit leaves */
 #else
     setup.memory_bytes = 1 << 30;

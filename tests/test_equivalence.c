@@ -13,7 +13,7 @@ static const char *const models[] = {TEST_DATA "/qwen3-q1/model.gguf",
 
 /* Pages end at 8, 136 and 264 tokens. Sanitizers see the first only: they are fifty times slower, and
  * the release build does all three. */
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { N_IDS = 40 };
 #else
 enum { N_IDS = 300 };

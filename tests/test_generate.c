@@ -13,7 +13,7 @@ enum { MOST = 512 };
 
 /* A sanitizer, fifty times slower, sees the beginning of two answers; the release build compares all
  * of all. */
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { MOST_TOKENS = 4, MOST_ROWS = 2, SEEDED_TOKENS = 24 };
 #else
 enum { MOST_TOKENS = MOST, MOST_ROWS = MOST, SEEDED_TOKENS = 60 };

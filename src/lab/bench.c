@@ -134,7 +134,8 @@ static ob_status bench_prefill(struct bench *b, size_t tokens, size_t depth,
         clock_run(b, i, ob_os_seconds() - start);
     }
     struct ob_cost cost = ob_plan_cost(plan, depth + tokens / 2, kv_bytes(b->model));
-    double runs = (double)((tokens + plan->max_rows - 1) / plan->max_rows);
+    size_t n_runs = (tokens + plan->max_rows - 1) / plan->max_rows;
+    double runs = (double)n_runs;
     double head = head_macs(b->model);
     double macs = ((double)cost.macs - head) * (double)tokens + head * runs;
     /* At least once per chunk: the weights, the states, and the keys and values before it. */

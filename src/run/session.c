@@ -351,7 +351,7 @@ static void report_difference(const struct ob_session *s, const int32_t *ids, si
 ob_status ob_session_sync(struct ob_session *s, const int32_t *ids, size_t n_ids,
                           struct ob_sync_report *report, struct ob_error *err)
 {
-    struct ob_sync_report own;
+    struct ob_sync_report own = {0};
     report = report ? report : &own;
     if (n_ids == 0)
         return ob_fail(err, OB_INVALID_ARGUMENT, "a sync needs at least one token");
