@@ -71,7 +71,8 @@ install: all
 
 uninstall:
 	rm -f "$(DESTDIR)$(bindir)/onebit" "$(DESTDIR)$(includedir)/onebit.h" \
-	    "$(DESTDIR)$(libdir)/libonebit.a" "$(DESTDIR)$(mandir)/man1/onebit.1" \
+	    "$(DESTDIR)$(libdir)/libonebit.a" "$(DESTDIR)$(libdir)/pkgconfig/onebit.pc" \
+	    "$(DESTDIR)$(mandir)/man1/onebit.1" \
 	    "$(DESTDIR)$(datarootdir)/bash-completion/completions/onebit"
 
 clean:

@@ -12,4 +12,4 @@ fix) mode="-i" ;;
     ;;
 esac
 # shellcheck disable=SC2086
-find src include cli tests fuzz tools -name '*.[ch]' | LC_ALL=C sort | xargs clang-format $mode
+find src include cli tests fuzz tools examples -name '*.[ch]' | LC_ALL=C sort | xargs clang-format $mode
