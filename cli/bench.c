@@ -233,6 +233,7 @@ const struct command bench_command = {
         "  onebit bench --shape bonsai-1.7b\n"
         "  onebit bench -m model.gguf --prefill 128,512 --decode 64 --depth 0,2048\n"
         "  onebit bench --shape bonsai-8b --prefill '' --batch 8\n",
+    .uses = USES_MODEL | USES_COMPUTE | USES_SEED,
     .options = bench_options,
     .run = bench_run,
 };

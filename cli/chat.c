@@ -93,9 +93,7 @@ static void print_answer(struct chat *chat, const char *text, size_t n, bool rea
     chat->in_thought = reasoning;
     if (begins && chat->fold)
         fputs("(thinking; /thought shows it)", stdout);
-    if (!reasoning || !chat->fold)
-        fwrite(text, 1, n, stdout);
-    chat->write_failed = fflush(stdout) != 0;
+    chat->write_failed = !report_text(text, reasoning && chat->fold ? 0 : n);
 }
 
 static int take_answer(void *context, const char *text, size_t n, bool reasoning)
@@ -157,7 +155,8 @@ static int ask(struct chat *chat, struct ob_str question)
         return report_run(status, &err);
     if (chat->common->json)
         return print_json(chat);
-    putchar('\n');
+    if (chat->write_failed || !report_text("\n", 1))
+        return EXIT_FAILED;
     if (chat->terminal && chat->last.result.finish == OB_FINISH_LENGTH)
         report(EXIT_DONE, "the answer was cut: it reached its limit of tokens");
     return EXIT_DONE;
@@ -424,6 +423,7 @@ const struct command chat_command = {
         "  onebit chat\n"
         "  onebit chat -m model.gguf --think on --system 'You are brief.'\n"
         "  printf 'Hello!\\nWho are you?\\n' | onebit chat --temp 0 --json\n",
+    .uses = USES_MODEL | USES_COMPUTE | USES_TEMPLATE | USES_SEED,
     .options = chat_options,
     .run = chat_run,
 };

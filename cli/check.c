@@ -1,6 +1,5 @@
 /* onebit check: certification. Each kind prints its figures, may write them to a verdict file, and
  * says by its exit code whether the gate was passed. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "commands.h"
 #include "input.h"
 #include "lab/kl.h"
+#include "output_file.h"
 #include "progress.h"
 #include "report.h"
 #include "tokens_file.h"
@@ -73,15 +73,13 @@ static int show(const struct common_options *common, const struct check_options 
     if (!object)
         return report(EXIT_MEMORY, "not enough memory for the verdict");
     int code = ob_kl_passes(result) ? EXIT_DONE : EXIT_FAILED;
-    if (own->verdict && json_dump_file(object, own->verdict, JSON_INDENT(1)) != 0)
-        code =
-            report(EXIT_FAILED, "%s: cannot write the verdict: %s", own->verdict, strerror(errno));
+    int written = own->verdict ? output_file_json(own->verdict, object) : EXIT_DONE;
     if (common->json)
         report_json(json_incref(object));
     else
         print_table(result);
     json_decref(object);
-    return code;
+    return written == EXIT_DONE ? code : written;
 }
 
 static int show_progress(void *context, size_t done, size_t total)
@@ -178,7 +176,7 @@ static int check_run(int argc, char **argv)
         own.window = DEFAULT_WINDOW;
     const char *inputs[] = {common.model, own.tokens, own.file};
     for (int i = 0; i < 3; i++) {
-        code = input_not_output(inputs[i], own.verdict);
+        code = output_file_check("-o", own.verdict, inputs[i]);
         if (code != EXIT_DONE)
             return code;
     }
@@ -197,6 +195,7 @@ const struct command check_command = {
         "Examples:\n"
         "  onebit check kl -f book.txt\n"
         "  onebit check kl -m model.gguf --tokens ids.u16 --act int8 --kv f16 -o verdict.json\n",
+    .uses = USES_MODEL | USES_COMPUTE,
     .options = check_options,
     .run = check_run,
 };

@@ -292,6 +292,7 @@ const struct command info_command = {
         "Examples:\n"
         "  onebit info model.gguf\n"
         "  onebit info model.gguf --memory --ctx 8192\n",
+    .uses = USES_MODEL | USES_COMPUTE,
     .options = info_options,
     .run = info_run,
 };

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "report.h"
@@ -84,13 +83,4 @@ int input_tokenize(const struct ob_model *model, struct ob_str text, int flags, 
             return report_run(status, &err);
         capacity = n;
     }
-}
-
-int input_not_output(const char *input, const char *output)
-{
-    struct stat in, out;
-    if (input && output && stat(input, &in) == 0 && stat(output, &out) == 0 &&
-        in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-        return report(EXIT_USAGE, "%s: the output would overwrite the input %s", output, input);
-    return EXIT_DONE;
 }

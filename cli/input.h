@@ -19,7 +19,4 @@ int input_read_text(const char *path, struct ob_text *text);
 int input_tokenize(const struct ob_model *model, struct ob_str text, int flags, int32_t **ids,
                    size_t *n_ids);
 
-/* Refuse to write to a file that is also read: EXIT_USAGE with a message. NULLs are no file. */
-int input_not_output(const char *input, const char *output);
-
 #endif

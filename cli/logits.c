@@ -9,6 +9,7 @@
 #include "file/safetensors.h"
 #include "input.h"
 #include "interrupt.h"
+#include "output_file.h"
 #include "progress.h"
 #include "report.h"
 #include "tokens_file.h"
@@ -180,9 +181,9 @@ static int logits_run(int argc, char **argv)
     if (!own.tokens || !own.output)
         return report(EXIT_USAGE, "%s is missing; see 'onebit logits --help'",
                       own.tokens ? "-o OUT.safetensors" : "--tokens FILE");
-    code = input_not_output(common.model, own.output);
+    code = output_file_check("-o", own.output, common.model);
     if (code == EXIT_DONE)
-        code = input_not_output(own.tokens, own.output);
+        code = output_file_check("-o", own.output, own.tokens);
     if (code == EXIT_DONE)
         code = tokens_read(own.tokens, &tokens);
     if (code != EXIT_DONE)
@@ -205,6 +206,7 @@ const struct command logits_command = {
         "read from an empty state, and gives the output one more leading axis.\n\n"
         "Example:\n"
         "  onebit logits -m model.gguf --tokens text.u16 -o out.safetensors --hidden\n",
+    .uses = USES_MODEL | USES_COMPUTE,
     .options = logits_options,
     .run = logits_run,
 };

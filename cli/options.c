@@ -10,9 +10,12 @@
 
 #define COMMON(field) offsetof(struct common_options, field)
 
-static const struct option common_table[] = {
+static const struct option model_rows[] = {
     {'m', "model", OPTION_TEXT, COMMON(model), "FILE",
      "the model, a GGUF file (default: the built-in demo model)"},
+    OPTION_END,
+};
+static const struct option compute_rows[] = {
     {'t', "threads", OPTION_COUNT, COMMON(threads), "N", "threads (default: physical cores)"},
     {0, "backend", OPTION_CHOICE, COMMON(backend), "auto|cpu|cuda|webgpu", "where to compute"},
     {0, "act", OPTION_CHOICE, COMMON(act), "int8|f32", "activations in matrix products"},
@@ -21,15 +24,41 @@ static const struct option common_table[] = {
     {0, "chunk", OPTION_COUNT, COMMON(chunk), "N", "rows per prefill step (default: 512)"},
     {0, "cpu", OPTION_CHOICE, COMMON(cpu), "auto|ref|avx2|avx512|neon|dotprod", "kernel level"},
     {0, "rope", OPTION_CHOICE, COMMON(rope), "file|plain", "rope scaling: the file's, or none"},
+    OPTION_END,
+};
+static const struct option template_rows[] = {
     {0, "template", OPTION_TEXT, COMMON(template_file), "FILE",
      "chat template instead of the model's"},
+    OPTION_END,
+};
+static const struct option seed_rows[] = {
     {0, "seed", OPTION_SEED, COMMON(seed), "N", "seed of everything random"},
+    OPTION_END,
+};
+static const struct option general_rows[] = {
     {0, "json", OPTION_FLAG, COMMON(json), NULL, "results as JSON, one object per line"},
     {'q', "quiet", OPTION_FLAG, COMMON(quiet), NULL, "no progress, no remarks"},
     {'v', "verbose", OPTION_FLAG, COMMON(verbose), NULL, "more remarks on stderr"},
     {'h', "help", OPTION_FLAG, COMMON(help), NULL, "this help"},
     OPTION_END,
 };
+
+static const struct common_group {
+    unsigned use; /* 0: of every command */
+    const struct option *rows;
+} common_groups[] = {
+    {USES_MODEL, model_rows},
+    {USES_COMPUTE, compute_rows},
+    {USES_TEMPLATE, template_rows},
+    {USES_SEED, seed_rows},
+    {0, general_rows},
+};
+enum { N_COMMON_GROUPS = sizeof common_groups / sizeof *common_groups };
+
+static bool takes(const struct command *command, const struct common_group *group)
+{
+    return !group->use || (command->uses & group->use);
+}
 
 /* One word at a time of what is left to parse. */
 struct parser {
@@ -86,10 +115,12 @@ static int unknown_option(const struct command *command, const char *word)
     enum { MOST = 64 };
     const char *names[MOST];
     size_t n = 0;
-    const struct option *tables[] = {common_table, command->options};
-    for (int t = 0; t < 2; t++)
-        for (const struct option *o = tables[t]; o && o->name && n < MOST; o++)
-            names[n++] = o->name;
+    for (const struct option *o = command->options; o && o->name && n < MOST; o++)
+        names[n++] = o->name;
+    for (int g = 0; g < N_COMMON_GROUPS; g++)
+        for (const struct option *o = common_groups[g].rows; o->name && n < MOST; o++)
+            if (takes(command, &common_groups[g]))
+                names[n++] = o->name;
     const char *close = strncmp(word, "--", 2) == 0 ? options_closest(word + 2, names, n) : NULL;
     if (close)
         return report(EXIT_USAGE, "unknown option %s, did you mean --%s? See 'onebit %s --help'",
@@ -190,19 +221,33 @@ static int store(const struct parser *p, const struct option *option, void *fiel
     return EXIT_DONE;
 }
 
-/* The option called `name` [n] or, with n == 0, with the letter `name[0]`; *fields is its struct. */
-static const struct option *find_option(const struct parser *p, const char *name, size_t n,
-                                        void **fields)
+/* Of a table the option called `name` [n] or, with n == 0, with the letter `name[0]`. */
+static const struct option *find_row(const struct option *table, const char *name, size_t n)
 {
-    const struct option *tables[] = {common_table, p->command->options};
-    void *structs[] = {p->common, p->own};
-    for (int t = 0; t < 2; t++)
-        for (const struct option *o = tables[t]; o && o->name; o++)
-            if (n ? strlen(o->name) == n && memcmp(o->name, name, n) == 0 : o->letter == name[0]) {
-                *fields = structs[t];
-                return o;
-            }
+    for (const struct option *o = table; o && o->name; o++)
+        if (n ? strlen(o->name) == n && memcmp(o->name, name, n) == 0 : o->letter == name[0])
+            return o;
     return NULL;
+}
+
+/* The same of all that the command takes; *fields is the option's struct. Prints why it is not there. */
+static const struct option *find_option(const struct parser *p, const char *word, const char *name,
+                                        size_t n, void **fields)
+{
+    const struct option *o = find_row(p->command->options, name, n);
+    *fields = p->own;
+    for (int g = 0; g < N_COMMON_GROUPS && !o; g++) {
+        o = find_row(common_groups[g].rows, name, n);
+        *fields = p->common;
+        if (o && !takes(p->command, &common_groups[g])) {
+            report(EXIT_USAGE, "%s means nothing to 'onebit %s'; see 'onebit %s --help'", word,
+                   p->command->name, p->command->name);
+            return NULL;
+        }
+    }
+    if (!o)
+        unknown_option(p->command, word);
+    return o;
 }
 
 static int parse_long(struct parser *p, const char *word)
@@ -210,9 +255,11 @@ static int parse_long(struct parser *p, const char *word)
     void *fields;
     const char *name = word + 2, *value = strchr(name, '=');
     size_t n = value ? (size_t)(value - name) : strlen(name);
-    const struct option *o = n ? find_option(p, name, n, &fields) : NULL;
-    if (!o)
+    if (n == 0)
         return unknown_option(p->command, word);
+    const struct option *o = find_option(p, word, name, n, &fields);
+    if (!o)
+        return EXIT_USAGE;
     if (o->kind == OPTION_FLAG) {
         if (value)
             return usage_error(p->command, "option", word, "it takes no value");
@@ -231,9 +278,9 @@ static int parse_letters(struct parser *p, const char *word)
     for (const char *letter = word + 1; *letter; letter++) {
         void *fields;
         const char alone[] = {'-', *letter, '\0'};
-        const struct option *o = find_option(p, letter, 0, &fields);
+        const struct option *o = find_option(p, alone, letter, 0, &fields);
         if (!o)
-            return unknown_option(p->command, alone);
+            return EXIT_USAGE;
         if (o->kind == OPTION_FLAG) {
             store(p, o, fields, NULL);
             continue;
@@ -317,5 +364,7 @@ void options_print_help(const struct command *command)
         printf("\n");
     }
     printf("Common options:\n");
-    print_table(common_table);
+    for (int g = 0; g < N_COMMON_GROUPS; g++)
+        if (takes(command, &common_groups[g]))
+            print_table(common_groups[g].rows);
 }

@@ -45,7 +45,14 @@ struct option {
         0, NULL, OPTION_FLAG, 0, NULL, NULL                                                        \
     }
 
-/* Options that every command takes, whether it needs them or not. */
+/* Options that mean the same in every command that uses them; one that it does not use is refused. */
+enum option_use {
+    USES_MODEL = 1,    /* --model */
+    USES_COMPUTE = 2,  /* --threads to --rope: how the model is run */
+    USES_TEMPLATE = 4, /* --template */
+    USES_SEED = 8,     /* --seed */
+};
+
 struct common_options {
     const char *model;
     size_t threads, ctx, chunk;
@@ -66,6 +73,8 @@ struct command {
     const char *arguments; /* as in its usage line */
     const char *summary;
     const char *details; /* paragraphs and examples of its help */
+    unsigned
+        uses; /* of enum option_use; what is said and how (--json, --quiet ...) goes with all */
     const struct option *options;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
 };

@@ -181,6 +181,7 @@ const struct command ppl_command = {
         "Examples:\n"
         "  onebit ppl -m model.gguf -f book.txt\n"
         "  onebit ppl -m model.gguf --tokens ids.u16 --window 256 --json\n",
+    .uses = USES_MODEL | USES_COMPUTE,
     .options = ppl_options,
     .run = ppl_run,
 };

@@ -135,6 +135,7 @@ const struct command render_command = {
         "{\"text\", \"ids\"}. Text of messages never becomes a control token.\n\n"
         "Example:\n"
         "  echo '[{\"role\":\"user\",\"content\":\"Hello!\"}]' > m.json && onebit render m.json\n",
+    .uses = USES_MODEL | USES_TEMPLATE,
     .options = render_options,
     .run = render_run,
 };

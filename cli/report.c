@@ -58,6 +58,18 @@ int report_run(ob_status status, const struct ob_error *err)
     return code == EXIT_DONE ? code : report((enum exit_code)code, "%s", err->message);
 }
 
+/* errno of the first write to stdout that failed while somebody looked; stdio forgets it. */
+static int write_error;
+
+static bool flush(void)
+{
+    errno = 0;
+    bool ok = fflush(stdout) == 0 && !ferror(stdout);
+    if (!ok && !write_error)
+        write_error = errno;
+    return ok;
+}
+
 int report_json(json_t *object)
 {
     char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -66,16 +78,22 @@ int report_json(json_t *object)
         return report(EXIT_MEMORY, "not enough memory for the JSON output");
     puts(line);
     free(line);
+    flush(); /* whoever reads line by line waits for it; report_finish tells of a failure */
     return EXIT_DONE;
+}
+
+bool report_text(const char *text, size_t n)
+{
+    errno = 0;
+    if (fwrite(text, 1, n, stdout) < n && !write_error)
+        write_error = errno;
+    return flush();
 }
 
 int report_finish(int code)
 {
-    bool failed = ferror(stdout) != 0;
-    errno = 0;
-    failed |= fflush(stdout) != 0;
-    if (!failed || code == EXIT_USAGE)
+    if (flush() || code == EXIT_USAGE)
         return code;
     return report(EXIT_FAILED, "cannot write to the standard output: %s",
-                  errno ? strerror(errno) : "an earlier write failed");
+                  write_error ? strerror(write_error) : "an earlier write failed");
 }

@@ -4,6 +4,7 @@
 #define CLI_REPORT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "base/error.h"
 
@@ -30,6 +31,10 @@ int report_run(ob_status status, const struct ob_error *err);
 /* Print `object` as one line on stdout and drop the reference. NULL, which jansson gives when memory
  * runs out, is reported. */
 int report_json(json_t *object);
+
+/* Print text [n] on stdout now. False when it cannot be written: there is no use in going on, and
+ * report_finish will say why. */
+bool report_text(const char *text, size_t n);
 
 /* At the end of main: `code`, or EXIT_FAILED with a message when stdout could not be written. */
 int report_finish(int code);

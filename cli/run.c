@@ -48,8 +48,7 @@ static int take_delta(void *context, const struct ob_delta *delta)
 {
     struct output *out = context;
     if (!out->common->json) {
-        fwrite(delta->text, 1, delta->n_bytes, stdout);
-        out->write_failed = fflush(stdout) != 0;
+        out->write_failed = !report_text(delta->text, delta->n_bytes);
         return out->write_failed; /* a closed pipe: nobody reads on */
     }
     json_array_append_new(out->ids, json_integer(delta->id));
@@ -180,6 +179,7 @@ const struct command run_command = {
         "  onebit run -p 'The city of London is' -n 40\n"
         "  onebit run -m model.gguf -f story.txt -n 200 --temp 0.8 --top-p 0.95 --seed 7\n"
         "  echo 'In mathematics, a prime number' | onebit run -n 32 --json\n",
+    .uses = USES_MODEL | USES_COMPUTE | USES_SEED,
     .options = run_options,
     .run = run_run,
 };

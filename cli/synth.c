@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "interrupt.h"
 #include "lab/synth.h"
+#include "output_file.h"
 #include "progress.h"
 #include "report.h"
 
@@ -40,6 +41,9 @@ static int synth_run(int argc, char **argv)
         return code;
     if (args.count != 1 || !own.shape)
         return report(EXIT_USAGE, "--shape NAME and one output file are wanted");
+    code = output_file_check("OUT.gguf", args.items[0], NULL);
+    if (code != EXIT_DONE)
+        return code;
     const struct ob_format *format =
         ob_format_by_name(ob_str_from(own.format ? own.format : "q1_0"));
     if (!format || !format->integers)
@@ -68,6 +72,7 @@ const struct command synth_command = {
         "The same seed gives the same bytes.\n\n"
         "Example:\n"
         "  onebit synth --shape bonsai-1.7b small.gguf\n",
+    .uses = USES_SEED,
     .options = synth_options,
     .run = synth_run,
 };

@@ -139,6 +139,7 @@ const struct command tokenize_command = {
         "Examples:\n"
         "  onebit tokenize -m model.gguf \"Hello world\"\n"
         "  onebit tokenize -m model.gguf --json < book.txt\n",
+    .uses = USES_MODEL,
     .options = tokenize_options,
     .run = tokenize_run,
 };
@@ -174,6 +175,11 @@ static int parse_ids(const char *text, int n_vocab, struct id_list *ids)
     return EXIT_DONE;
 }
 
+static int report_no_ids(void)
+{
+    return report(EXIT_USAGE, "which ids? Give them as arguments: onebit detokenize 1 2 3");
+}
+
 static int detokenize(const struct common_options *common, const struct arguments *args,
                       const struct ob_model *model)
 {
@@ -182,6 +188,8 @@ static int detokenize(const struct common_options *common, const struct argument
     int code = EXIT_DONE, n_vocab = ob_model_get_info(model).n_vocab;
     for (int i = 0; i < args->count && code == EXIT_DONE; i++)
         code = parse_ids(args->items[i], n_vocab, &ids);
+    if (code == EXIT_DONE && ids.len == 0)
+        code = report_no_ids();
     if (code == EXIT_DONE) {
         append_text(model, ids.data, ids.len, &text);
         if (text.failed)
@@ -205,7 +213,7 @@ static int detokenize_run(int argc, char **argv)
     if (!options_parse(&detokenize_command, argc, argv, &common, NULL, &args, &code))
         return code;
     if (args.count == 0)
-        return report(EXIT_USAGE, "which ids? Give them as arguments: onebit detokenize 1 2 3");
+        return report_no_ids();
     code = input_open_vocabulary(&common, &model);
     if (code != EXIT_DONE)
         return code;
@@ -224,6 +232,7 @@ const struct command detokenize_command = {
         "Examples:\n"
         "  onebit detokenize -m model.gguf 437 1137 281\n"
         "  onebit detokenize -m model.gguf --json 437,1137,281\n",
+    .uses = USES_MODEL,
     .options = NULL,
     .run = detokenize_run,
 };

@@ -4,8 +4,8 @@ _onebit() {
     local commands="run chat info render tokenize detokenize logits ppl bench synth check"
     local sampling="--temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --dry --stop --logit-bias --logprobs --ignore-eos --predict"
-    local options="--model --threads --backend --act --kv --ctx --chunk --cpu --rope --template
-        --seed --json --quiet --verbose --help"
+    local compute="--threads --backend --act --kv --ctx --chunk --cpu --rope"
+    local options="--json --quiet --verbose --help"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "$commands help --help --version" -- "$word")
         return
@@ -21,16 +21,17 @@ _onebit() {
     --format) options="q1_0 q2_0 q2_0_g128 q4_0 q8_0" ;;
     *)
         case ${COMP_WORDS[1]} in
-        run) options="$options $sampling --prompt --file --special" ;;
-        chat) options="$options $sampling --system --think" ;;
-        render) options="$options --think --preserve-thinking" ;;
-        bench) options="$options --shape --format --prefill --decode --depth --repeat --batch" ;;
-        synth) options="$options --shape --format" ;;
-        check) options="$options --tokens --file --window --verdict" ;;
-        info) options="$options --tensors --plan --memory" ;;
-        tokenize) options="$options --special" ;;
-        logits) options="$options --tokens --output --hidden" ;;
-        ppl) options="$options --tokens --file --window" ;;
+        run) options="$options --model $compute --seed $sampling --prompt --file --special" ;;
+        chat) options="$options --model $compute --template --seed $sampling --system --think" ;;
+        render) options="$options --model --template --think --preserve-thinking" ;;
+        bench) options="$options --model $compute --seed --shape --format --prefill --decode --depth --repeat --batch" ;;
+        synth) options="$options --seed --shape --format" ;;
+        check) options="$options --model $compute --tokens --file --window --verdict" ;;
+        info) options="$options --model $compute --tensors --plan --memory" ;;
+        tokenize) options="$options --model --special" ;;
+        detokenize) options="$options --model" ;;
+        logits) options="$options --model $compute --tokens --output --hidden" ;;
+        ppl) options="$options --model $compute --tokens --file --window" ;;
         help) options=$commands ;;
         esac
         case $word in

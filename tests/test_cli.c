@@ -80,7 +80,7 @@ static void test_help_and_version(void **state)
         expect_success();
         assert_int_equal(strncmp(out, usage, strlen(usage)), 0);
         assert_non_null(strstr(out, "Example"));
-        assert_non_null(strstr(out, "--threads N"));
+        assert_non_null(strstr(out, "--quiet"));
         RUN("help", commands[i]);
         expect_success();
         assert_int_equal(strncmp(out, usage, strlen(usage)), 0);
@@ -120,13 +120,21 @@ static void test_wrong_usage(void **state)
         {"whole number from 1", "info", "x.gguf", "--ctx", "12x"},
         {"whole number from 1", "info", "x.gguf", "-t", "-1"},
         {"whole number from 1", "info", "x.gguf", "-t99999999999999999999"},
-        {"whole number", "info", "x.gguf", "--seed", "1.5"},
+        {"whole number", "run", "-p", "x", "--seed", "1.5"},
         {"one of int8|f32", "info", "x.gguf", "--act", "f16"},
         {"one of f16|f32|q8|q4", "info", "x.gguf", "--kv="},
         {"one model", "info", "a.gguf", "b.gguf"},
         {"one model", "info", "a.gguf", "-m", "b.gguf"},
         {"in quotes", "tokenize", "-m", DEMO, "Hello", "world"},
         {"which ids", "detokenize", "-m", DEMO},
+        {"which ids", "detokenize", "-m", DEMO, ""},
+        {"which ids", "detokenize", "-m", DEMO, " ,", ""},
+        {"output file is empty", "check", "kl", "-f", "x", "-o", ""},
+        {"a file, not a stream", "check", "kl", "-f", "x", "-o", "-"},
+        {"output file is empty", "logits", "-m", DEMO, "--tokens", "x.u16", "-o", ""},
+        {"a file, not a stream", "logits", "-m", DEMO, "--tokens", "x.u16", "-o", "-"},
+        {"output file is empty", "synth", "--shape", "bonsai-1.7b", ""},
+        {"a file, not a stream", "synth", "--shape", "bonsai-1.7b", "-"},
         {"'1x' is not a token id", "detokenize", "-m", DEMO, "1x"},
         {"'-5' is not a token id", "detokenize", "-m", DEMO, "--", "-5"},
         {"not below the model's vocabulary of 8192", "detokenize", "-m", DEMO, "8192"},
@@ -171,14 +179,52 @@ static void test_unsupported_requests(void **state)
     expect_failure(2, "cuda");
 }
 
-static void test_common_options_are_taken_everywhere(void **state)
+/* What a command has no use for is refused, never passed over; all else is taken. */
+static void test_common_options(void **state)
 {
     (void)state;
-    RUN("tokenize", "-qm", DEMO, "-t2", "--backend=cpu", "--act", "f32", "--kv", "q4", "--ctx",
-        "64", "--chunk", "8", "--cpu", "ref", "--rope", "plain", "--template", "none", "--seed",
-        "18446744073709551615", "The city");
+    static const struct {
+        const char *option, *value; /* value NULL: a flag */
+        const char *users;          /* commands that take it */
+    } options[] = {
+        {"--model", "x.gguf", "run chat render info tokenize detokenize logits ppl bench check"},
+        {"--threads", "2", "run chat info logits ppl bench check"},
+        {"--backend", "cpu", "run chat info logits ppl bench check"},
+        {"--act", "f32", "run chat info logits ppl bench check"},
+        {"--kv", "f32", "run chat info logits ppl bench check"},
+        {"--ctx", "64", "run chat info logits ppl bench check"},
+        {"--chunk", "8", "run chat info logits ppl bench check"},
+        {"--cpu", "ref", "run chat info logits ppl bench check"},
+        {"--rope", "plain", "run chat info logits ppl bench check"},
+        {"--template", "x", "chat render"},
+        {"--seed", "18446744073709551615", "run chat bench synth"},
+        {"--json", NULL, "run chat render info tokenize detokenize logits ppl bench synth check"},
+        {"--quiet", NULL, "run chat render info tokenize detokenize logits ppl bench synth check"},
+        {"--verbose", NULL,
+         "run chat render info tokenize detokenize logits ppl bench synth check"},
+    };
+    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+            char users[128], word[32], part[64];
+            snprintf(users, sizeof users, " %s ", options[i].users);
+            snprintf(word, sizeof word, " %s ", commands[c]);
+            bool taken = strstr(users, word) != NULL;
+            RUN(commands[c], "--help");
+            assert_int_equal(strstr(out, options[i].option) != NULL, taken);
+            /* The last one ends the command before it does anything. */
+            if (options[i].value)
+                RUN(commands[c], options[i].option, options[i].value, "--nonesuch");
+            else
+                RUN(commands[c], options[i].option, "--nonesuch");
+            snprintf(part, sizeof part, "%s means nothing to 'onebit %s'", options[i].option,
+                     commands[c]);
+            expect_failure(2, taken ? "unknown option --nonesuch" : part);
+        }
+    RUN("tokenize", "-qt2", "x"); /* as a letter */
+    expect_failure(2, "-t means nothing to 'onebit tokenize'");
+    RUN("run", "-qm", DEMO, "-t2", "--backend=cpu", "--act", "f32", "--kv", "f32", "--ctx", "64",
+        "--chunk", "8", "--cpu", "ref", "--rope", "plain", "-p", "The city", "-n1");
     expect_success();
-    assert_string_equal(out, "437 1137\n");
 }
 
 static void test_bad_models(void **state)
@@ -657,20 +703,50 @@ static void test_ppl_of_text(void **state)
 
 /* --------------------------------------------------------------------------------------- streams */
 
+/* A verdict is there whole or not at all, and what was there stays. */
+static void test_verdict_file(void **state)
+{
+    (void)state;
+    static const char old[] = "kept";
+    char text[4096];
+    const char *path = in_folder("verdict");
+    write_file(path, old, sizeof old - 1);
+    setup.file_bytes = 64; /* less than it needs */
+    RUN("check", "kl", "-f", TEST_MODELS "/README.md", "--window", "16", "-o", path, "--json");
+    assert_int_equal(exit_code, 1);
+    assert_non_null(strstr(err, path));
+    read_file(path, text, sizeof text);
+    assert_string_equal(text, old);
+    assert_int_equal(count_files(), 1);
+    RUN("check", "kl", "-f", TEST_MODELS "/README.md", "--window", "16", "-o", path, "--json");
+    expect_success();
+    json_error_t fault;
+    json_t *verdict = json_load_file(path, 0, &fault), *shown = json_line(0);
+    assert_true(json_equal(verdict, shown));
+    json_decref(verdict);
+    json_decref(shown);
+    unlink(path);
+}
+
 static void test_stdout_fails(void **state)
 {
     (void)state;
-    static const char *const cases[][4] = {
+    static const char *const cases[][6] = {
         {"--help"},
         {"info", DEMO},
         {"info", DEMO, "--json"},
         {"tokenize", "-m", DEMO, "hi"},
+        {"run", "-p", "x", "-n", "4"}, /* these write while they compute */
+        {"run", "-p", "x", "-n", "4", "--json"},
+        {"chat", "--temp", "0"},
+        {"chat", "--temp", "0", "--json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setup.input = "Hello!\nHello!\n";
         setup.output = open("/dev/full", O_WRONLY | O_CLOEXEC);
         assert_true(setup.output > 0);
         int fd = setup.output;
-        run(cases[i][0], cases[i][1], cases[i][2], cases[i][3], NULL);
+        run(cases[i][0], cases[i][1], cases[i][2], cases[i][3], cases[i][4], cases[i][5], NULL);
         expect_failure(1, "standard output: No space");
         close(fd);
     }
@@ -704,7 +780,7 @@ int main(void)
         cmocka_unit_test(test_wrong_usage),
         cmocka_unit_test(test_default_model),
         cmocka_unit_test(test_unsupported_requests),
-        cmocka_unit_test(test_common_options_are_taken_everywhere),
+        cmocka_unit_test(test_common_options),
         cmocka_unit_test(test_bad_models),
         cmocka_unit_test(test_info),
         cmocka_unit_test(test_info_layouts),
@@ -719,6 +795,7 @@ int main(void)
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_ppl),
         cmocka_unit_test(test_ppl_of_text),
+        cmocka_unit_test(test_verdict_file),
         cmocka_unit_test(test_stdout_fails),
         cmocka_unit_test(test_out_of_memory),
     };
