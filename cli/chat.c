@@ -19,15 +19,12 @@
 struct chat_options {
     const char *system, *think;
     struct sampling_options sampling;
-    size_t n;
 };
 
 static const struct option chat_options[] = {
     {0, "system", OPTION_TEXT, offsetof(struct chat_options, system), "TEXT", "the system message"},
     {0, "think", OPTION_TEXT, offsetof(struct chat_options, think), "on|off|N",
      "let the model think before it answers, for at most N tokens (default: off)"},
-    {'n', "predict", OPTION_COUNT, offsetof(struct chat_options, n), "N",
-     "most tokens of an answer"},
     SAMPLING_OPTIONS(chat_options, sampling),
     OPTION_END,
 };
@@ -397,7 +394,6 @@ static int chat_run(int argc, char **argv)
     code = sampling_request(&own.sampling, &common, &usual, &request);
     if (code != EXIT_DONE)
         return code;
-    request.options.max_tokens = own.n;
     struct ob_model_options wanted = options_for_model(&common);
     code = input_open_model(&common, &wanted, &model);
     if (code != EXIT_DONE)

@@ -1,9 +1,6 @@
 #include "chat_save.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "file/out_file.h"
+#include "output_file.h"
 #include "report.h"
 
 /* Append {"role", "content"}; false without memory, or when the text is not UTF-8. */
@@ -38,28 +35,15 @@ static json_t *make_messages(const struct ob_conversation *c)
     return json_pack("{s:o}", "messages", messages);
 }
 
-static ob_status write_file(const char *path, const char *text, struct ob_error *err)
-{
-    struct ob_out_file *file;
-    OB_TRY(ob_out_file_create(path, &file, err));
-    ob_status status = ob_out_file_write(file, 0, text, strlen(text), err);
-    if (status == OB_OK)
-        return ob_out_file_commit(file, err);
-    ob_out_file_abort(file);
-    return status;
-}
-
 int chat_save(const struct ob_conversation *conversation, const char *path)
 {
-    struct ob_error err;
-    if (*path == '\0')
-        return report(EXIT_USAGE, "/save wants the name of a file");
+    int code = output_file_check("/save", path, NULL);
+    if (code != EXIT_DONE)
+        return code;
     json_t *object = make_messages(conversation);
-    char *text = object ? json_dumps(object, JSON_INDENT(1)) : NULL;
-    json_decref(object);
-    if (!text)
+    if (!object)
         return report(EXIT_FAILED, "the conversation is not UTF-8, or there is no memory for it");
-    int code = report_run(write_file(path, text, &err), &err);
-    free(text);
+    code = output_file_json(path, object);
+    json_decref(object);
     return code;
 }

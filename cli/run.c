@@ -11,7 +11,6 @@
 
 struct run_options {
     const char *prompt, *file;
-    size_t n;
     bool special;
     struct sampling_options sampling;
 };
@@ -19,8 +18,6 @@ struct run_options {
 static const struct option run_options[] = {
     {'p', "prompt", OPTION_TEXT, offsetof(struct run_options, prompt), "TEXT", "the text to go on"},
     {'f', "file", OPTION_TEXT, offsetof(struct run_options, file), "FILE", "the text, from a file"},
-    {'n', "predict", OPTION_COUNT, offsetof(struct run_options, n), "N",
-     "most tokens to write (default: until the context is full)"},
     {0, "special", OPTION_FLAG, offsetof(struct run_options, special), NULL,
      "<|...|> in the text are control tokens"},
     SAMPLING_OPTIONS(run_options, sampling),
@@ -152,7 +149,6 @@ static int run_run(int argc, char **argv)
     code = sampling_request(&own.sampling, &common, &greedy, &request);
     if (code != EXIT_DONE)
         return code;
-    request.options.max_tokens = own.n;
     struct ob_model_options wanted = options_for_model(&common);
     code = input_open_model(&common, &wanted, &model);
     if (code != EXIT_DONE)

@@ -57,6 +57,7 @@ int sampling_request(const struct sampling_options *o, const struct common_optio
     r->options.stop = r->stop;
     r->options.n_stop = (size_t)o->stop.count;
     r->options.ignore_eos = o->ignore_eos;
+    r->options.max_tokens = o->predict;
     struct ob_error err;
     if (ob_sampling_check(s, INT32_MAX, &err) != OB_OK)
         return report(EXIT_USAGE, "%s", err.message);

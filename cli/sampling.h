@@ -1,4 +1,4 @@
-/* The sampling options that run, chat and serve share. */
+/* The options of generating that run, chat and serve share. */
 #ifndef CLI_SAMPLING_H
 #define CLI_SAMPLING_H
 
@@ -7,7 +7,7 @@
 struct sampling_options {
     struct option_number temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty,
         dry;
-    size_t top_k, logprobs;
+    size_t predict, top_k, logprobs;
     struct option_list stop, logit_bias;
     bool ignore_eos;
 };
@@ -18,7 +18,9 @@ struct sampling_options {
         letter, name, kind, offsetof(struct type, field), value, help                              \
     }
 #define SAMPLING_OPTIONS(type, field)                                                              \
-    SAMPLING_ROW(0, "temp", OPTION_NUMBER, type, field.temp, "T", "temperature; 0 is greedy"),     \
+    SAMPLING_ROW('n', "predict", OPTION_COUNT, type, field.predict, "N",                           \
+                 "most tokens to write (default: until the context is full)"),                     \
+        SAMPLING_ROW(0, "temp", OPTION_NUMBER, type, field.temp, "T", "temperature; 0 is greedy"), \
         SAMPLING_ROW(0, "top-k", OPTION_COUNT, type, field.top_k, "K", "of the K most likely"),    \
         SAMPLING_ROW(0, "top-p", OPTION_NUMBER, type, field.top_p, "P",                            \
                      "of the fewest that reach this share"),                                       \
