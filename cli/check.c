@@ -144,6 +144,7 @@ static int check_kl(const struct common_options *common, const struct check_opti
     struct ob_model_options reference = wanted;
     reference.activation = OB_ACT_F32;
     reference.kv_type = OB_KV_F32;
+    reference.backend = "cpu"; /* whatever the other one runs on */
     int code = input_open_model(common, &reference, &models[0]);
     if (code == EXIT_DONE)
         code = input_open_model(common, &wanted, &models[1]);

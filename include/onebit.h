@@ -85,7 +85,7 @@ enum ob_rope_mode {
 
 /* Zero is the default of every field; `struct ob_model_options o = {0};` is valid. */
 struct ob_model_options {
-    const char *backend;   /* NULL or "auto", "cpu", "null" (plans, never computes) */
+    const char *backend;   /* NULL or "auto", "cpu", "cuda", "null" (plans, never computes) */
     const char *cpu_level; /* NULL or "auto", "ref" ...: kernel level of the cpu backend */
     int n_threads;         /* 0: one per physical core */
     enum ob_activation activation;

@@ -175,8 +175,8 @@ static void test_default_model(void **state)
 static void test_unsupported_requests(void **state)
 {
     (void)state;
-    RUN("ppl", "-m", DEMO, "--tokens", TEST_DATA "/demo/ppl_tokens.u16", "--backend", "cuda");
-    expect_failure(2, "cuda");
+    RUN("ppl", "-m", DEMO, "--tokens", TEST_DATA "/demo/ppl_tokens.u16", "--backend", "webgpu");
+    expect_failure(2, "webgpu");
 }
 
 /* What a command has no use for is refused, never passed over; all else is taken. */

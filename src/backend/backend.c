@@ -10,8 +10,12 @@ ob_status ob_backend_find(const char *name, const struct ob_backend **out, struc
         *out = &ob_backend_null;
         return OB_OK;
     }
-    if (ob_str_is(ob_str_from(name), "cuda") || ob_str_is(ob_str_from(name), "webgpu"))
+    if (ob_str_is(ob_str_from(name), "cuda")) { /* says at open what is missing */
+        *out = &ob_backend_cuda;
+        return OB_OK;
+    }
+    if (ob_str_is(ob_str_from(name), "webgpu"))
         return ob_fail(err, OB_UNSUPPORTED, "backend '%s' is not part of this build", name);
-    return ob_fail(err, OB_INVALID_ARGUMENT, "unknown backend '%s': there are auto, cpu and null",
-                   name);
+    return ob_fail(err, OB_INVALID_ARGUMENT,
+                   "unknown backend '%s': there are auto, cpu, cuda and null", name);
 }

@@ -84,11 +84,12 @@ struct ob_backend {
 /* Bytes of the plan's weights in the form that these kernels read; 0 where they read the file's. */
 size_t ob_cpu_packed_bytes(const struct ob_plan *plan, const struct ob_kernels *kernels);
 
-/* "cpu", "null", or NULL/"auto": the best one here. OB_INVALID_ARGUMENT for a name that is none,
+/* "cpu", "cuda", "null", or NULL/"auto": the best one here. OB_INVALID_ARGUMENT for a name that is none,
  * OB_UNSUPPORTED for one this build or machine lacks. */
 ob_status ob_backend_find(const char *name, const struct ob_backend **out, struct ob_error *err);
 
 extern const struct ob_backend ob_backend_cpu;
+extern const struct ob_backend ob_backend_cuda;
 /* Plans and accepts everything, computes nothing: every value it reads is 0. Its memory is what the
  * CPU backend's weights would take; it holds none itself. */
 extern const struct ob_backend ob_backend_null;
