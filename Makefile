@@ -83,7 +83,7 @@ help:
 	@echo "make run           build, then talk with the model that comes with the sources"
 	@echo "make test          every check and test, as continuous integration runs them"
 	@echo "make asan          the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make tsan          the tests under ThreadSanitizer (make test runs those with threads)"
+	@echo "make tsan          the tests under ThreadSanitizer"
 	@echo "make fuzz          every fuzz target for half a minute"
 	@echo "make soak          every fuzz target for half an hour"
 	@echo "make format        lay all C files out with clang-format"
