@@ -1,9 +1,12 @@
 /* Encoding must stay near-linear on text made to hurt it. Times (of the processor, since the
  * machine may be busy) are compared with each other, with much room; at these sizes quadratic work
- * would take many seconds. Only the 10 kB word has a limit in milliseconds. */
+ * would take many seconds. Only the 10 kB word has a limit in milliseconds.
+ *
+ *     test_tokenizer_speed TOKENIZER.json FILE...   measure instead: bytes per second of each file */
 #include "support/check.h"
 #include "support/hf_tokenizer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,26 +50,33 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Processor seconds for n bytes of `unit` over and over: best of three, since noise only adds. */
-static double time_repeated(const struct fixture *fixture, const char *unit, size_t n)
+/* Processor seconds for a text: best of three, since noise only adds. */
+static double time_text(const struct ob_tokenizer *tokenizer, const char *text, size_t n)
 {
-    size_t length = strlen(unit);
-    char *text = malloc(n);
     double best = 1e9;
-    assert_non_null(text);
-    for (size_t i = 0; i < n; i++)
-        text[i] = unit[i % length];
     for (int round = 0; round < 3; round++) {
         struct ob_ids ids = {0};
         struct ob_error err;
         clock_t start = clock();
-        CHECK_OK(ob_tokenizer_encode(fixture->tokenizer, text, n, true, &ids, &err), err);
+        CHECK_OK(ob_tokenizer_encode(tokenizer, text, n, true, &ids, &err), err);
         double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
         best = seconds < best ? seconds : best;
         free(ids.data);
     }
-    free(text);
     return best;
+}
+
+/* The same for n bytes of `unit` over and over. */
+static double time_repeated(const struct fixture *fixture, const char *unit, size_t n)
+{
+    size_t length = strlen(unit);
+    char *text = malloc(n);
+    assert_non_null(text);
+    for (size_t i = 0; i < n; i++)
+        text[i] = unit[i % length];
+    double seconds = time_text(fixture->tokenizer, text, n);
+    free(text);
+    return seconds;
 }
 
 static void test_10k_of_one_letter(void **state)
@@ -95,8 +105,40 @@ static void test_1m_of_one_letter(void **state)
     CHECK(large < 40 * small + 0.1, "%.1f ms, then %.1f ms", 1e3 * small, 1e3 * large);
 }
 
-int main(void)
+static int measure(const char *json, char **paths)
 {
+    struct hf_tokenizer hf;
+    struct ob_tokenizer *tokenizer;
+    struct ob_error err;
+    if (!hf_tokenizer_load(json, OB_PRE_QWEN2, &hf) ||
+        ob_tokenizer_create(&hf.vocab, &tokenizer, &err) != OB_OK)
+        return 1;
+    for (; *paths; paths++) {
+        FILE *file = fopen(*paths, "rb");
+        if (!file || fseek(file, 0, SEEK_END) != 0) {
+            perror(*paths);
+            return 1;
+        }
+        size_t n = (size_t)ftell(file);
+        char *text = malloc(n + 1);
+        rewind(file);
+        if (!text || fread(text, 1, n, file) != n)
+            return 1;
+        fclose(file);
+        double seconds = time_text(tokenizer, text, n);
+        printf("%s: %zu bytes, %.2f ms, %.1f MB/s\n", *paths, n, 1e3 * seconds,
+               (double)n / seconds / 1e6);
+        free(text);
+    }
+    ob_tokenizer_destroy(tokenizer);
+    hf_tokenizer_free(&hf);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 2)
+        return measure(argv[1], argv + 2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_10k_of_one_letter),
         cmocka_unit_test(test_not_quadratic),
