@@ -9,8 +9,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=build out="" shapes=bonsai-8b,bonsai-27b
-while getopts b:o:s: option; do
+while getopts b:o:s:h option; do
     case $option in
+    h) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 0 ;;
     b) build=$OPTARG ;;
     o) out=$OPTARG ;;
     s) shapes=$OPTARG ;;

@@ -475,7 +475,7 @@ OUTLINE void make_key(const cuda_phase &p, const float *tail, int kind, int head
 }
 
 /* A block for each head, a warp for 8 of its value columns; then codes of rmsnorm(o) * silu(z). */
-OUTLINE void delta_phase(const cuda_phase &p, const space &m, const cuda_segment &segment)
+OUTLINE void delta_phase(const cuda_phase &p, space m, cuda_segment segment)
 {
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, dk = p.key_dim, dv = p.value_dim;
     int slice = lane % 4, column = warp * 8 + lane / 4;
@@ -610,7 +610,7 @@ DEVICE void publish_head(const cuda_phase &p, const float *out, int head, int ha
  * in shared memory; else of all query heads of a KV head, so that the cache is read once, and the results
  * go to `partial` in device memory, for `merge_phase`. Blocks of one KV head store the same new key. */
 template <bool NEAR>
-OUTLINE void attention_phase(const cuda_phase &p, const space &m, const cuda_segment &segment,
+OUTLINE void attention_phase(const cuda_phase &p, space m, cuda_segment segment,
                             int n_pages, int most_pages)
 {
     int shared_by = p.n_query_heads / p.kv.n_heads, group = NEAR ? 1 : shared_by;
@@ -676,7 +676,7 @@ OUTLINE void attention_phase(const cuda_phase &p, const space &m, const cuda_seg
 }
 
 /* A block for each head: pages go to four sums by turns, as in `attention_merge`. */
-OUTLINE void merge_phase(const cuda_phase &p, const space &m, int n_pages, int most_pages)
+OUTLINE void merge_phase(const cuda_phase &p, space m, int n_pages, int most_pages)
 {
     int n = p.kv.head_dim, tid = threadIdx.x, slice = tid % 4;
     float *weights = reinterpret_cast<float *>(m.codes), *out = weights + most_pages;

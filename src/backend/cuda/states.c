@@ -86,8 +86,10 @@ void cuda_state_destroy(struct ob_engine *engine, struct ob_state *state)
         return;
     while (state->n_ids > 0)
         e->pool.free_ids[e->pool.n_free++] = state->ids[--state->n_ids];
-    if (state->memory && cuda_enter(e, NULL) == OB_OK)
+    if (state->memory) {
+        e->driver.context_set(e->context); /* if it fails, so does the next call; nothing to tell */
         e->driver.free(state->memory);
+    }
     free(state->ids);
     free(state);
 }
