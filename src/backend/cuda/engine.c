@@ -220,7 +220,7 @@ static ob_status open_engine(const struct ob_plan *plan, const struct ob_engine_
     (void)options;
     (void)out;
     return ob_fail(err, OB_UNSUPPORTED,
-                   "backend 'cuda' is not part of this build: there was no nvcc");
+                   "backend 'cuda' is not part of this build: its kernels were left out");
 }
 #endif
 
