@@ -5,7 +5,6 @@
 #include "base/os.h"
 #include "run/answer.h"
 #include "text/chat.h"
-#include "text/output.h"
 
 /* A question and its answer, as messages. */
 struct exchange {
@@ -296,31 +295,73 @@ static ob_status render_history(const struct ob_conversation *c, const struct ob
     return ok ? OB_OK : ob_fail(err, OB_NO_MEMORY, "not enough memory for the conversation");
 }
 
+/* Where an answer's events go. */
+struct hearer {
+    struct exchange *exchange;
+    ob_answer_fn fn;
+    void *context;
+    bool failed;
+};
+
+static int hear(void *context, const struct ob_output_event *event)
+{
+    struct hearer *h = context;
+    bool reasoning = event->kind == OB_OUTPUT_REASONING;
+    struct ob_text *to = reasoning ? &h->exchange->reasoning : &h->exchange->content;
+    ob_text_append(to, event->text.ptr, event->text.len);
+    h->failed = h->failed || to->failed;
+    return h->failed || h->fn(h->context, event->text.ptr, event->text.len, reasoning) != 0;
+}
+
+/* Step by step until the answer is over, each token read alone. */
+static ob_status write_answer(struct ob_session *session, const struct ob_answer_options *options,
+                              struct ob_generated *result, struct ob_error *err)
+{
+    struct ob_answer *answer;
+    const int32_t *ids;
+    size_t n;
+    OB_TRY(ob_answer_create(session, options, &answer, err));
+    ob_status status = ob_answer_step(answer, &ids, &n, err);
+    while (status == OB_OK && n > 0) {
+        status = ob_session_append(session, ids, n, err);
+        if (status == OB_OK)
+            status = ob_answer_step(answer, &ids, &n, err);
+    }
+    *result = ob_answer_result(answer);
+    ob_answer_destroy(answer);
+    return status;
+}
+
 static ob_status read_and_answer(struct ob_conversation *c, const struct ob_rendered *prompt,
                                  struct ob_ids *ids, const struct ob_generate_options *options,
                                  ob_answer_fn fn, void *context, struct ob_turn *turn,
                                  struct ob_error *err)
 {
     struct exchange *e = &c->exchanges[c->n_exchanges - 1];
-    const struct ob_answer answer = {
-        .session = c->session,
-        .ids = ids,
-        .reasoning = &e->reasoning,
-        .content = &e->content,
-        .in_thought = ob_output_prompt_in_thought(prompt),
+    struct hearer hearer = {e, fn, context, false};
+    struct ob_answer_options answer = {
+        .output = {.in_thought = ob_output_prompt_in_thought(prompt)},
         .thinking_budget = c->thinking_budget,
-        .fn = fn,
-        .context = context,
+        .ids = ids,
+        .event = hear,
+        .context = &hearer,
     };
+    if (options)
+        answer.generate = *options;
     turn->n_prompt = ids->len;
     double start = ob_os_seconds();
     OB_TRY(ob_session_sync(c->session, ids->data, ids->len, &turn->sync, err));
     turn->read_seconds = ob_os_seconds() - start;
     start = ob_os_seconds();
-    OB_TRY(ob_answer_write(&answer, options, &turn->result, err));
+    ob_progress_fn progress = c->session->progress; /* single tokens are no progress to report */
+    ob_session_on_progress(c->session, NULL, c->session->progress_context);
+    ob_status status = write_answer(c->session, &answer, &turn->result, err);
+    ob_session_on_progress(c->session, progress, c->session->progress_context);
+    if (status == OB_OK && hearer.failed)
+        status = ob_fail(err, OB_NO_MEMORY, "not enough memory for the answer");
     turn->write_seconds = ob_os_seconds() - start;
-    e->thought = answer.in_thought || e->reasoning.len > 0;
-    return OB_OK;
+    e->thought = answer.output.in_thought || e->reasoning.len > 0;
+    return status;
 }
 
 /* A new exchange with its question at the end of the list. */

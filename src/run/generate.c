@@ -5,14 +5,15 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "run/session.h"
+#include "run/generation.h"
 #include "sample/sampler.h"
 #include "sample/stop.h"
 #include "text/utf8.h"
 
-struct generation {
+struct ob_generation {
     struct ob_session *session;
-    const struct ob_generate_options *options;
+    size_t max_tokens, n_prompt;
+    bool ignore_eos;
     struct ob_sampler *sampler;
     struct ob_stop *stop;
     struct ob_utf8_stream utf8;
@@ -20,7 +21,6 @@ struct generation {
     char *safe;       /* what of it can be shown: no part of a stop string */
     ob_delta_fn fn;
     void *context;
-    size_t n_prompt;
     struct ob_generated result;
 };
 
@@ -48,35 +48,37 @@ static ob_status find_padding(const struct ob_model *m, int32_t **ids, size_t *n
     return OB_OK;
 }
 
-static ob_status make_sampler(struct generation *g, struct ob_error *err)
+static ob_status make_sampler(struct ob_generation *g, const struct ob_sampling *sampling,
+                              struct ob_error *err)
 {
     struct ob_model *m = g->session->model;
     int32_t *padding;
     size_t n_padding;
     OB_TRY(find_padding(m, &padding, &n_padding, err));
-    ob_status status = ob_sampler_create(&g->options->sampling, (size_t)m->config.n_vocab, padding,
-                                         n_padding, &g->sampler, err);
+    ob_status status = ob_sampler_create(sampling, (size_t)m->config.n_vocab, padding, n_padding,
+                                         &g->sampler, err);
     free(padding);
     return status;
 }
 
-static ob_status make_stop(struct generation *g, struct ob_error *err)
+static ob_status make_stop(struct ob_generation *g, const struct ob_string *stop, size_t n,
+                           struct ob_error *err)
 {
-    size_t n = g->options->n_stop;
     struct ob_str *strings = ob_calloc(n, sizeof *strings);
     if (!strings)
         return ob_fail_memory(err, n * sizeof *strings, "the stop strings");
     for (size_t i = 0; i < n; i++)
-        strings[i] = (struct ob_str){g->options->stop[i].ptr, g->options->stop[i].n_bytes};
+        strings[i] = (struct ob_str){stop[i].ptr, stop[i].n_bytes};
     ob_status status = ob_stop_create(strings, n, &g->stop, err);
     free(strings);
     return status;
 }
 
-static ob_status prepare(struct generation *g, struct ob_error *err)
+static ob_status prepare(struct ob_generation *g, const struct ob_generate_options *options,
+                         struct ob_error *err)
 {
-    OB_TRY(make_sampler(g, err));
-    OB_TRY(make_stop(g, err));
+    OB_TRY(make_sampler(g, &options->sampling, err));
+    OB_TRY(make_stop(g, options->stop, options->n_stop, err));
     size_t bytes = 3 * (longest_token(g->session->model) + 3);
     g->characters = ob_calloc(bytes, 1);
     g->safe = ob_calloc(bytes + ob_stop_max_held(g->stop), 1);
@@ -84,7 +86,7 @@ static ob_status prepare(struct generation *g, struct ob_error *err)
 }
 
 /* Hand one token to the caller with the text that is safe to show. False: the caller wants to stop. */
-static bool deliver(struct generation *g, const struct ob_sampled *sampled, size_t n_bytes)
+static bool deliver(struct ob_generation *g, const struct ob_sampled *sampled, size_t n_bytes)
 {
     struct ob_delta delta = {
         .id = sampled->id,
@@ -98,7 +100,7 @@ static bool deliver(struct generation *g, const struct ob_sampled *sampled, size
 }
 
 /* Text still held back, at the end of an answer that no stop string cut: into g->safe. */
-static size_t flush(struct generation *g)
+static size_t flush(struct ob_generation *g)
 {
     size_t n = ob_utf8_stream_finish(&g->utf8, g->characters, 3);
     struct ob_stop_result r = ob_stop_feed(g->stop, g->characters, n, g->safe);
@@ -106,11 +108,11 @@ static size_t flush(struct generation *g)
 }
 
 /* Take one sampled token. True when the answer is over. */
-static bool take(struct generation *g, const struct ob_sampled *sampled)
+static bool take(struct ob_generation *g, const struct ob_sampled *sampled)
 {
     const struct ob_model *m = g->session->model;
     g->result.n_tokens++;
-    if (ob_model_ends_generation(m, sampled->id) && !g->options->ignore_eos) {
+    if (ob_model_ends_generation(m, sampled->id) && !g->ignore_eos) {
         g->result.finish = OB_FINISH_STOP;
         deliver(g, sampled, flush(g));
         return true;
@@ -121,7 +123,7 @@ static bool take(struct generation *g, const struct ob_sampled *sampled)
     struct ob_stop_result r = ob_stop_feed(g->stop, g->characters, n, g->safe);
     const struct ob_session *s = g->session;
     bool full = s->length == s->n_ctx; /* no room to read it: the answer ends here, truthfully */
-    bool last = r.matched || full || g->result.n_tokens == g->options->max_tokens;
+    bool last = r.matched || full || (g->max_tokens > 0 && g->result.n_tokens >= g->max_tokens);
     g->result.finish = r.matched ? OB_FINISH_STOP_STRING : OB_FINISH_LENGTH;
     n = r.n_out;
     if (last && !r.matched) { /* what flush would show comes with the last token */
@@ -136,26 +138,48 @@ static bool take(struct generation *g, const struct ob_sampled *sampled)
     return last;
 }
 
-static ob_status loop(struct generation *g, struct ob_error *err)
+ob_status ob_generation_step(struct ob_generation *g, int32_t *id, bool *over, struct ob_error *err)
 {
-    struct ob_session *s = g->session;
-    for (;;) {
-        struct ob_sample_input input = {
-            .logits = s->logits,
-            .position = s->length,
-            .history = {.ids = s->ids, .n = s->length, .n_prompt = g->n_prompt},
-        };
-        struct ob_sampled sampled;
-        OB_TRY(ob_sampler_sample(g->sampler, &input, &sampled, err));
-        if (take(g, &sampled))
-            return OB_OK;
-        OB_TRY(ob_session_append(s, &sampled.id, 1, err));
-    }
+    const struct ob_session *s = g->session;
+    struct ob_sample_input input = {
+        .logits = ob_session_logits(s),
+        .position = s->length,
+        .history = {.ids = s->ids, .n = s->length, .n_prompt = g->n_prompt},
+    };
+    struct ob_sampled sampled;
+    if (!input.logits)
+        return ob_fail(err, OB_INVALID_ARGUMENT,
+                       "nothing to go on from: the session holds no token, or a read was stopped");
+    OB_TRY(ob_sampler_sample(g->sampler, &input, &sampled, err));
+    *id = sampled.id;
+    *over = take(g, &sampled);
+    return OB_OK;
 }
 
-ob_status ob_generate(struct ob_session *session, const struct ob_generate_options *options,
-                      ob_delta_fn fn, void *context, struct ob_generated *result,
-                      struct ob_error *err)
+void ob_generation_add(struct ob_generation *g, size_t n)
+{
+    g->result.n_tokens += n;
+}
+
+struct ob_generated ob_generation_result(const struct ob_generation *g)
+{
+    return g->result;
+}
+
+void ob_generation_destroy(struct ob_generation *g)
+{
+    if (!g)
+        return;
+    ob_sampler_destroy(g->sampler);
+    ob_stop_destroy(g->stop);
+    free(g->characters);
+    free(g->safe);
+    free(g);
+}
+
+ob_status ob_generation_create(struct ob_session *session,
+                               const struct ob_generate_options *options, ob_delta_fn fn,
+                               void *context, struct ob_generation **out, struct ob_error *err)
 {
     static const struct ob_generate_options defaults = {0};
     if (!fn)
@@ -163,26 +187,51 @@ ob_status ob_generate(struct ob_session *session, const struct ob_generate_optio
     if (!ob_session_logits(session))
         return ob_fail(err, OB_INVALID_ARGUMENT,
                        "nothing to go on from: the session holds no token, or a read was stopped");
-    struct generation g = {
-        .session = session,
-        .options = options ? options : &defaults,
-        .fn = fn,
-        .context = context,
-        .n_prompt = session->length,
-    };
-    if (g.options->n_prompt > 0 && g.options->n_prompt < g.n_prompt)
-        g.n_prompt = g.options->n_prompt;
+    struct ob_generation *g = ob_calloc(1, sizeof *g);
+    if (!g)
+        return ob_fail_memory(err, sizeof *g, "a generation");
+    options = options ? options : &defaults;
+    g->session = session;
+    g->max_tokens = options->max_tokens;
+    g->ignore_eos = options->ignore_eos;
+    g->fn = fn;
+    g->context = context;
+    g->n_prompt = session->length;
+    if (options->n_prompt > 0 && options->n_prompt < g->n_prompt)
+        g->n_prompt = options->n_prompt;
+    ob_status status = prepare(g, options, err);
+    if (status != OB_OK) {
+        ob_generation_destroy(g);
+        return status;
+    }
+    *out = g;
+    return OB_OK;
+}
+
+static ob_status loop(struct ob_generation *g, struct ob_error *err)
+{
+    for (;;) {
+        int32_t id;
+        bool over;
+        OB_TRY(ob_generation_step(g, &id, &over, err));
+        if (over)
+            return OB_OK;
+        OB_TRY(ob_session_append(g->session, &id, 1, err));
+    }
+}
+
+ob_status ob_generate(struct ob_session *session, const struct ob_generate_options *options,
+                      ob_delta_fn fn, void *context, struct ob_generated *result,
+                      struct ob_error *err)
+{
+    struct ob_generation *g;
+    OB_TRY(ob_generation_create(session, options, fn, context, &g, err));
     ob_progress_fn progress = session->progress; /* single tokens are no progress to report */
     session->progress = NULL;
-    ob_status status = prepare(&g, err);
-    if (status == OB_OK)
-        status = loop(&g, err);
+    ob_status status = loop(g, err);
     session->progress = progress;
-    ob_sampler_destroy(g.sampler);
-    ob_stop_destroy(g.stop);
-    free(g.characters);
-    free(g.safe);
     if (status == OB_OK)
-        *result = g.result;
+        *result = g->result;
+    ob_generation_destroy(g);
     return status;
 }
