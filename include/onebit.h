@@ -166,6 +166,12 @@ struct ob_session;
 
 struct ob_session_options {
     size_t n_ctx; /* most tokens; 0: the model's */
+
+    /* A model with recurrent layers can go back only to checkpoints of their states. They are left
+     * where a sync or a generation begins and ends its prompt and every checkpoint_every tokens of a
+     * long read. Of those that do not fit, the ones go that save the fewest tokens. */
+    size_t checkpoint_bytes; /* memory for them, used as they come; 0: 1 GiB, 1: none */
+    size_t checkpoint_every; /* 0: 1024 */
 };
 
 ob_status ob_session_open(struct ob_model *model, const struct ob_session_options *options,

@@ -41,6 +41,14 @@ struct ob_machine_speed {
     double bytes_per_second, macs_per_second; /* 0 where there is nothing to measure */
 };
 
+/* One piece of a state that is copied as plain bytes: a state of fixed size whole, or one page of the
+ * keys or values of a KV state. */
+struct ob_state_place {
+    int state;   /* of the plan */
+    bool values; /* KV only: values, not keys */
+    size_t page; /* KV only, on the grid of batch.h */
+};
+
 struct ob_backend {
     const char *name;
 
@@ -64,6 +72,17 @@ struct ob_backend {
      * anywhere, a recurrent state only be kept whole or emptied. Returns the length it now holds,
      * <= n_tokens; the caller reads the rest again. */
     size_t (*state_truncate)(struct ob_engine *engine, struct ob_state *state, size_t n_tokens);
+
+    /* States as plain bytes, for checkpoints and snapshots; NULL where a backend has none. A fixed
+     * state is ob_state_floats() floats, a page page_bytes() bytes whose tokens past the state's length
+     * read as zero. Places must exist: pages reserved. What is written counts once state_set_length
+     * has said how many tokens the state now holds. */
+    size_t (*page_bytes)(const struct ob_engine *engine, size_t page);
+    ob_status (*state_read)(struct ob_engine *engine, const struct ob_state *state,
+                            struct ob_state_place place, void *out, struct ob_error *err);
+    ob_status (*state_write)(struct ob_engine *engine, struct ob_state *state,
+                             struct ob_state_place place, const void *bytes, struct ob_error *err);
+    void (*state_set_length)(struct ob_state *state, size_t n_tokens);
 
     /* Run the plan. The batch must fit the plan's limits, positions equal the states' lengths and
      * pages be reserved; then it cannot fail on the CPU. Allocates nothing. On failure the states

@@ -142,6 +142,47 @@ static size_t state_truncate(struct ob_engine *engine, struct ob_state *state, s
     return n_tokens;
 }
 
+static size_t page_bytes(const struct ob_engine *engine, size_t page)
+{
+    return ob_page_bytes(&((const struct cpu_engine *)engine)->pages, page);
+}
+
+static ob_status state_read(struct ob_engine *engine, const struct ob_state *state,
+                            struct ob_state_place place, void *out, struct ob_error *err)
+{
+    const struct cpu_engine *e = cpu(engine);
+    const struct ob_state_shape *shape = &engine->plan->states[place.state];
+    size_t at = e->state_at[place.state];
+    (void)err;
+    if (shape->kind == OB_STATE_KV)
+        ob_page_read(&e->pages, &state->pages, (int)at, place.values ? OB_VALUES : OB_KEYS,
+                     place.page, state->length, out);
+    else
+        memcpy(out, state->fixed + at, ob_state_floats(shape) * sizeof *state->fixed);
+    return OB_OK;
+}
+
+static ob_status state_write(struct ob_engine *engine, struct ob_state *state,
+                             struct ob_state_place place, const void *bytes, struct ob_error *err)
+{
+    const struct cpu_engine *e = cpu(engine);
+    const struct ob_state_shape *shape = &engine->plan->states[place.state];
+    size_t at = e->state_at[place.state];
+    (void)err;
+    if (shape->kind == OB_STATE_KV)
+        memcpy(ob_page_data(&e->pages, &state->pages, (int)at, place.values ? OB_VALUES : OB_KEYS,
+                            place.page, 0),
+               bytes, ob_page_bytes(&e->pages, place.page));
+    else
+        memcpy(state->fixed + at, bytes, ob_state_floats(shape) * sizeof *state->fixed);
+    return OB_OK;
+}
+
+static void state_set_length(struct ob_state *state, size_t n_tokens)
+{
+    state->length = n_tokens;
+}
+
 /* The batch fits the plan and its segments cover its rows in order. */
 static bool batch_fits(const struct ob_plan *plan, const struct ob_batch *batch)
 {
@@ -235,6 +276,10 @@ const struct ob_backend ob_backend_cpu = {
     .state_destroy = state_destroy,
     .state_reserve = state_reserve,
     .state_truncate = state_truncate,
+    .page_bytes = page_bytes,
+    .state_read = state_read,
+    .state_write = state_write,
+    .state_set_length = state_set_length,
     .run = run_batch,
     .read = read_value,
     .memory = memory,

@@ -137,3 +137,22 @@ void *ob_page_data(const struct ob_page_pool *pool, const struct ob_page_table *
     return pool->base + (plane * pool->n_pages + table->ids[page - 1]) * pool->page_bytes +
            (size_t)head * (pool->page_bytes / (size_t)pool->n_heads);
 }
+
+size_t ob_page_bytes(const struct ob_page_pool *pool, size_t page)
+{
+    return page == 0 ? pool->sink_bytes : pool->page_bytes;
+}
+
+void ob_page_read(const struct ob_page_pool *pool, const struct ob_page_table *table, int kv_layer,
+                  enum ob_kv_kind kind, size_t page, size_t n_tokens, void *out)
+{
+    size_t start = ob_page_start(page), capacity = ob_page_tokens(page);
+    size_t held = n_tokens <= start ? 0 : n_tokens - start;
+    size_t head_bytes = ob_page_bytes(pool, page) / (size_t)pool->n_heads;
+    size_t valid = (held < capacity ? held : capacity) * (head_bytes / capacity);
+    unsigned char *to = out;
+    for (int h = 0; h < pool->n_heads; h++, to += head_bytes) {
+        memcpy(to, ob_page_data(pool, table, kv_layer, kind, page, h), valid);
+        memset(to + valid, 0, head_bytes - valid);
+    }
+}

@@ -52,6 +52,13 @@ ob_status ob_page_table_reserve(struct ob_page_pool *pool, struct ob_page_table 
 void *ob_page_data(const struct ob_page_pool *pool, const struct ob_page_table *table, int kv_layer,
                    enum ob_kv_kind kind, size_t page, int head);
 
+/* Bytes of page `page` of one layer and kind. */
+size_t ob_page_bytes(const struct ob_page_pool *pool, size_t page);
+
+/* Copy such a page out, tokens from n_tokens of the session on as zero. */
+void ob_page_read(const struct ob_page_pool *pool, const struct ob_page_table *table, int kv_layer,
+                  enum ob_kv_kind kind, size_t page, size_t n_tokens, void *out);
+
 /* Bytes of the pool and of one table's own memory. */
 size_t ob_pages_pool_bytes(const struct ob_page_pool *pool);
 size_t ob_pages_sink_bytes(const struct ob_page_pool *pool);

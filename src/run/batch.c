@@ -70,10 +70,8 @@ static void fall_back(struct ob_session *const *sessions, size_t n)
 {
     struct ob_engine *engine = sessions[0]->model->engine;
     for (size_t i = 0; i < n; i++) {
-        struct ob_session *s = sessions[i];
-        s->length = engine->backend->state_truncate(engine, s->state, s->length);
-        s->logits_at = 0;
-        engine->backend->state_reserve(engine, s->state, s->length, NULL);
+        ob_session_follow_state(sessions[i]);
+        engine->backend->state_reserve(engine, sessions[i]->state, sessions[i]->length, NULL);
     }
 }
 

@@ -228,7 +228,9 @@ ob_status ob_generate(struct ob_session *session, const struct ob_generate_optio
     OB_TRY(ob_generation_create(session, options, fn, context, &g, err));
     ob_progress_fn progress = session->progress; /* single tokens are no progress to report */
     session->progress = NULL;
-    ob_status status = loop(g, err);
+    ob_status status = ob_session_checkpoint(session, err); /* the prompt ends here */
+    if (status == OB_OK)
+        status = loop(g, err);
     session->progress = progress;
     if (status == OB_OK)
         *result = g->result;

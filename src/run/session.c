@@ -2,13 +2,18 @@
  *
  * The invariant: the backend's state holds exactly the tokens of the ledger, and `logits` belongs to
  * the first `logits_at` of them, all unless a read was stopped. A recurrent state cannot be cut, so
- * going back means keeping what the state can keep and reading the rest again; nothing is ever
- * approximated. */
+ * going back means keeping what the state or a checkpoint can keep and reading the rest again;
+ * nothing is ever approximated. */
 #include "run/session.h"
 
 #include <stdlib.h>
 
 #include "base/memory.h"
+
+enum {
+    CHECKPOINT_BYTES = 1 << 30, /* seven of the 27B shape */
+    CHECKPOINT_EVERY = 1024,
+};
 
 static const struct ob_backend *backend_of(const struct ob_session *s)
 {
@@ -24,6 +29,7 @@ void ob_session_close(struct ob_session *s)
         backend_of(s)->state_destroy(s->model->engine, s->state);
         pthread_mutex_unlock(&s->model->lock);
     }
+    ob_checkpoints_destroy(&s->checkpoints);
     free(s->ids);
     free(s->logits);
     free(s->rope_at);
@@ -34,7 +40,7 @@ void ob_session_close(struct ob_session *s)
     free(s);
 }
 
-static ob_status allocate(struct ob_session *s, struct ob_error *err)
+static ob_status allocate(struct ob_session *s, size_t checkpoint_bytes, struct ob_error *err)
 {
     size_t rows = s->model->plan->max_rows;
     s->ids = ob_calloc(s->n_ctx, sizeof *s->ids);
@@ -43,6 +49,7 @@ static ob_status allocate(struct ob_session *s, struct ob_error *err)
     s->wanted = ob_calloc(rows, sizeof *s->wanted);
     if (!s->ids || !s->logits || !s->rope_at || !s->wanted)
         return ob_fail_memory(err, s->n_ctx * sizeof *s->ids, "a session");
+    OB_TRY(ob_checkpoints_create(s->model->engine, checkpoint_bytes, &s->checkpoints, err));
     pthread_mutex_lock(&s->model->lock);
     ob_status status = backend_of(s)->state_create(s->model->engine, s->n_ctx, &s->state, err);
     pthread_mutex_unlock(&s->model->lock);
@@ -52,7 +59,9 @@ static ob_status allocate(struct ob_session *s, struct ob_error *err)
 ob_status ob_session_open(struct ob_model *model, const struct ob_session_options *options,
                           struct ob_session **out, struct ob_error *err)
 {
-    size_t n_ctx = options && options->n_ctx ? options->n_ctx : model->n_ctx;
+    const struct ob_session_options none = {0};
+    const struct ob_session_options *o = options ? options : &none;
+    size_t n_ctx = o->n_ctx ? o->n_ctx : model->n_ctx;
     if (n_ctx > model->n_ctx)
         return ob_fail(err, OB_INVALID_ARGUMENT,
                        "a session of %zu tokens was asked for, the model was opened for %zu", n_ctx,
@@ -62,7 +71,9 @@ ob_status ob_session_open(struct ob_model *model, const struct ob_session_option
         return ob_fail_memory(err, sizeof *s, "a session");
     s->model = model;
     s->n_ctx = n_ctx;
-    ob_status status = allocate(s, err);
+    s->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : CHECKPOINT_EVERY;
+    ob_status status =
+        allocate(s, o->checkpoint_bytes ? o->checkpoint_bytes : CHECKPOINT_BYTES, err);
     if (status != OB_OK) {
         ob_session_close(s);
         return status;
@@ -123,11 +134,22 @@ static void give_back_pages(struct ob_session *s)
     (void)status;
 }
 
-/* After a failed run the ledger follows what the state still holds. */
-static void follow_state(struct ob_session *s)
+void ob_session_follow_state(struct ob_session *s)
 {
     s->length = backend_of(s)->state_truncate(s->model->engine, s->state, s->length);
     s->logits_at = 0;
+    ob_checkpoints_forget_after(&s->checkpoints, s->length);
+}
+
+ob_status ob_session_checkpoint(struct ob_session *s, struct ob_error *err)
+{
+    if (!ob_session_logits(s))
+        return OB_OK;
+    pthread_mutex_lock(&s->model->lock);
+    ob_status status =
+        ob_checkpoints_take(&s->checkpoints, s->model->engine, s->state, s->length, s->logits, err);
+    pthread_mutex_unlock(&s->model->lock);
+    return status;
 }
 
 /* Where a run's rows go. NULL fn: only the last row's logits, into the session. */
@@ -184,7 +206,7 @@ static ob_status run_rows(struct ob_session *s, const int32_t *ids, size_t n_row
         s->length += n_rows;
         s->logits_at = s->length;
     } else {
-        follow_state(s);
+        ob_session_follow_state(s);
     }
     pthread_mutex_unlock(&m->lock);
     return status;
@@ -212,6 +234,15 @@ static ob_status deliver(struct ob_session *s, size_t n_rows, const struct sink 
     return OB_OK;
 }
 
+/* Rows of the next chunk of a read that has n_left tokens to go: a chunk ends where a checkpoint is
+ * due. How a read is cut changes nothing of what it computes. */
+static size_t next_rows(const struct ob_session *s, size_t n_left, size_t chunk)
+{
+    size_t due = s->checkpoint_every - s->length % s->checkpoint_every;
+    size_t n_rows = n_left < chunk ? n_left : chunk;
+    return s->checkpoints.n_slots > 0 && due < n_rows ? due : n_rows;
+}
+
 /* Read ids after the ledger, chunk by chunk. Pages are reserved and ids checked. `ids` may lie in
  * the ledger itself, at its end: that is how tokens are read again. */
 static ob_status read_ids(struct ob_session *s, const int32_t *ids, size_t n_ids,
@@ -223,9 +254,11 @@ static ob_status read_ids(struct ob_session *s, const int32_t *ids, size_t n_ids
         if (s->progress && s->progress(s->progress_context, done, n_ids) != 0)
             return ob_fail(err, OB_CANCELLED, "stopped by the caller after %zu of %zu tokens", done,
                            n_ids);
-        size_t n_rows = n_ids - done < chunk ? n_ids - done : chunk;
+        size_t n_rows = next_rows(s, n_ids - done, chunk);
         OB_TRY(run_rows(s, ids + done, n_rows, sink->fn != NULL, err));
         done += n_rows;
+        if (s->length % s->checkpoint_every == 0)
+            OB_TRY(ob_session_checkpoint(s, err));
         if (sink->fn)
             OB_TRY(deliver(s, n_rows, sink, err));
     }
@@ -282,23 +315,43 @@ ob_status ob_session_score(struct ob_session *s, const int32_t *ids, size_t n_id
     return append(s, ids, n_ids, &sink, err);
 }
 
-/* Cut the state to at most n_tokens and return what it kept; the ledger follows. */
-static size_t keep_prefix(struct ob_session *s, size_t n_tokens)
+/* Cut the session to at most n_tokens tokens, which are a prefix of its ledger, and say how many it
+ * still holds. `want_logits` asks for the logits after them too, which only a checkpoint has. */
+static ob_status keep_prefix(struct ob_session *s, size_t n_tokens, bool want_logits,
+                             struct ob_error *err)
 {
+    ob_status status = OB_OK;
+    ob_checkpoints_forget_after(&s->checkpoints, n_tokens);
+    size_t at = ob_checkpoints_find(&s->checkpoints, n_tokens);
+    if (want_logits && at != n_tokens)
+        n_tokens--;
     pthread_mutex_lock(&s->model->lock);
-    s->length = backend_of(s)->state_truncate(s->model->engine, s->state, n_tokens);
+    if (at > 0) {
+        status =
+            ob_checkpoints_restore(&s->checkpoints, s->model->engine, s->state, at, s->logits, err);
+        s->length = s->logits_at = at;
+        if (status != OB_OK) {
+            s->length = 0;
+            ob_session_follow_state(s);
+        }
+    } else {
+        s->length = backend_of(s)->state_truncate(s->model->engine, s->state, n_tokens);
+    }
     pthread_mutex_unlock(&s->model->lock);
-    return s->length;
+    return status;
 }
 
-/* Why no more than `reused` of `held` tokens were kept, of which `common` are wanted. */
+/* Why no more than `reused` of `held` tokens were kept, of which `most` could have been. */
 static const char *why_reused(size_t held, size_t common, size_t most, size_t reused)
 {
-    if (reused < most)
-        return "a recurrent state cannot go back, so all is read again";
-    return common < held
-               ? "the tokens differ from there on"
-               : "a read that was stopped left no logits, so the last token is read again";
+    if (reused == most)
+        return common < held
+                   ? "the tokens differ from there on"
+                   : "a read that was stopped left no logits, so the last token is read again";
+    return reused > 0
+               ? "a recurrent state goes back to its nearest checkpoint, and what came after "
+                 "it is read again"
+               : "a recurrent state cannot go back, so all is read again";
 }
 
 /* Hold ids [n_ids] of which the first `common` are the ledger's. Pages for all are reserved. */
@@ -307,13 +360,18 @@ static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids, si
 {
     struct sink none = {0};
     size_t held = s->length, reused = held;
-    /* Where nothing would be left to read, the last wanted token is read again for its logits. */
+    ob_status status = OB_OK;
     if (common < held || (n_ids == held && s->logits_at != held)) {
-        size_t most = common < n_ids ? common : n_ids - (n_ids > 0);
-        reused = keep_prefix(s, most);
-        report->reason = why_reused(held, common, most, reused);
+        /* Where nothing would be left to read, the logits must come from somewhere: a checkpoint, or
+         * reading the last wanted token again. */
+        bool all = common == n_ids && n_ids > 0;
+        status = keep_prefix(s, common, all, err);
+        reused = s->length;
+        report->reason =
+            why_reused(held, common, all && reused < common ? common - 1 : common, reused);
     }
-    ob_status status = read_ids(s, ids + reused, n_ids - reused, &none, err);
+    if (status == OB_OK)
+        status = read_ids(s, ids + reused, n_ids - reused, &none, err);
     report->n_reused = reused;
     report->n_read = s->length - reused;
     give_back_pages(s);
@@ -357,6 +415,10 @@ ob_status ob_session_sync(struct ob_session *s, const int32_t *ids, size_t n_ids
         return ob_fail(err, OB_INVALID_ARGUMENT, "a sync needs at least one token");
     OB_TRY(check_ids(s, ids, n_ids, err));
     report_difference(s, ids, n_ids, report);
+    /* Where the ledger ends now, a message does; and so it will be where the prompt ends. */
+    if (report->n_common == s->length && n_ids > s->length)
+        OB_TRY(ob_session_checkpoint(s, err));
     OB_TRY(reserve(s, n_ids > s->length ? n_ids : s->length, err));
-    return hold(s, ids, n_ids, report->n_common, report, err);
+    OB_TRY(hold(s, ids, n_ids, report->n_common, report, err));
+    return ob_session_checkpoint(s, err);
 }

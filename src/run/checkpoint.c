@@ -1,0 +1,133 @@
+#include "run/checkpoint.h"
+
+#include "base/memory.h"
+#include "base/os.h"
+
+static size_t slot_floats(const struct ob_checkpoints *c)
+{
+    return c->fixed_floats + c->n_logits;
+}
+
+static float *slot_of(const struct ob_checkpoints *c, const struct ob_checkpoint *item)
+{
+    return c->slab + item->slot * slot_floats(c);
+}
+
+ob_status ob_checkpoints_create(const struct ob_engine *engine, size_t budget_bytes,
+                                struct ob_checkpoints *c, struct ob_error *err)
+{
+    *c = (struct ob_checkpoints){.n_logits = (size_t)engine->plan->n_vocab};
+    for (int i = 0; i < engine->plan->n_states; i++)
+        if (engine->plan->states[i].kind != OB_STATE_KV)
+            c->fixed_floats += ob_state_floats(&engine->plan->states[i]);
+    if (c->fixed_floats == 0 || !engine->backend->state_read)
+        return OB_OK;
+    c->n_slots = budget_bytes / (slot_floats(c) * sizeof(float));
+    if (c->n_slots > OB_MAX_CHECKPOINTS)
+        c->n_slots = OB_MAX_CHECKPOINTS;
+    if (c->n_slots == 0)
+        return OB_OK;
+    size_t bytes = c->n_slots * slot_floats(c) * sizeof(float);
+    c->slab = ob_os_reserve(bytes);
+    if (!c->slab) {
+        c->n_slots = 0;
+        return ob_fail_memory(err, bytes, "checkpoints (a smaller budget for them needs less)");
+    }
+    return OB_OK;
+}
+
+void ob_checkpoints_destroy(struct ob_checkpoints *c)
+{
+    ob_os_release(c->slab, c->n_slots * slot_floats(c) * sizeof(float));
+    *c = (struct ob_checkpoints){0};
+}
+
+static void remove_item(struct ob_checkpoints *c, size_t i)
+{
+    c->n--;
+    memmove(&c->items[i], &c->items[i + 1], (c->n - i) * sizeof c->items[i]);
+}
+
+/* The one whose loss costs fewest tokens, the oldest among equals. */
+static size_t cheapest(const struct ob_checkpoints *c)
+{
+    size_t best = 0, least = SIZE_MAX;
+    for (size_t i = 0; i < c->n; i++) {
+        size_t cost = c->items[i].n_tokens - (i > 0 ? c->items[i - 1].n_tokens : 0);
+        if (cost < least) {
+            least = cost;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static size_t free_slot(const struct ob_checkpoints *c)
+{
+    bool taken[OB_MAX_CHECKPOINTS] = {false};
+    size_t slot = 0;
+    for (size_t i = 0; i < c->n; i++)
+        taken[c->items[i].slot] = true;
+    while (taken[slot])
+        slot++;
+    return slot;
+}
+
+ob_status ob_checkpoints_take(struct ob_checkpoints *c, struct ob_engine *engine,
+                              const struct ob_state *state, size_t n_tokens, const float *logits,
+                              struct ob_error *err)
+{
+    if (c->n_slots == 0 || ob_checkpoints_find(c, n_tokens) == n_tokens)
+        return OB_OK;
+    /* A timeline only grows, so the new one is the last. */
+    if (c->n == c->n_slots)
+        remove_item(c, cheapest(c));
+    struct ob_checkpoint item = {n_tokens, free_slot(c)};
+    float *to = slot_of(c, &item);
+    for (int i = 0; i < engine->plan->n_states; i++) {
+        const struct ob_state_shape *shape = &engine->plan->states[i];
+        if (shape->kind == OB_STATE_KV)
+            continue;
+        OB_TRY(engine->backend->state_read(engine, state, (struct ob_state_place){.state = i}, to,
+                                           err));
+        to += ob_state_floats(shape);
+    }
+    memcpy(to, logits, c->n_logits * sizeof *to);
+    c->items[c->n++] = item;
+    return OB_OK;
+}
+
+size_t ob_checkpoints_find(const struct ob_checkpoints *c, size_t most)
+{
+    size_t i = c->n;
+    while (i > 0 && c->items[i - 1].n_tokens > most)
+        i--;
+    return i > 0 ? c->items[i - 1].n_tokens : 0;
+}
+
+ob_status ob_checkpoints_restore(const struct ob_checkpoints *c, struct ob_engine *engine,
+                                 struct ob_state *state, size_t n_tokens, float *logits,
+                                 struct ob_error *err)
+{
+    const struct ob_checkpoint *item = c->items;
+    while (item->n_tokens != n_tokens)
+        item++;
+    const float *from = slot_of(c, item);
+    for (int i = 0; i < engine->plan->n_states; i++) {
+        const struct ob_state_shape *shape = &engine->plan->states[i];
+        if (shape->kind == OB_STATE_KV)
+            continue;
+        OB_TRY(engine->backend->state_write(engine, state, (struct ob_state_place){.state = i},
+                                            from, err));
+        from += ob_state_floats(shape);
+    }
+    engine->backend->state_set_length(state, n_tokens);
+    memcpy(logits, from, c->n_logits * sizeof *logits);
+    return OB_OK;
+}
+
+void ob_checkpoints_forget_after(struct ob_checkpoints *c, size_t n_tokens)
+{
+    while (c->n > 0 && c->items[c->n - 1].n_tokens > n_tokens)
+        c->n--;
+}
