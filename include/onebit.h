@@ -236,6 +236,51 @@ ob_status ob_session_score(struct ob_session *session, const int32_t *ids, size_
 typedef int (*ob_progress_fn)(void *context, size_t done, size_t total);
 void ob_session_on_progress(struct ob_session *session, ob_progress_fn fn, void *context);
 
+/* --------------------------------------------------------------------------------- snapshots */
+
+/* A snapshot is a file with all of a session: tokens, KV, recurrent states, logits, and a note of the
+ * caller's. Restored, the session goes on with the bytes of one that was never interrupted. */
+struct ob_snapshot;
+
+/* Write the session to `path`, with note [n_note] (may be NULL with 0). The file appears whole or not
+ * at all: a crash, a full disk or another writer at any moment leave the old one or a new one. Fails
+ * with OB_IO_ERROR, OB_NO_MEMORY, OB_UNSUPPORTED (the backend cannot copy states); the session is
+ * unchanged. The first call for a model reads its file once, for the fingerprint. */
+ob_status ob_session_save(struct ob_session *session, const char *path, const void *note,
+                          size_t n_note, struct ob_error *err);
+
+/* Open a snapshot, which needs no model; its header, manifest and note are checked. The file must not
+ * shrink while it is open. OB_IO_ERROR, OB_NO_MEMORY, OB_BAD_FILE, OB_UNSUPPORTED (its version). */
+ob_status ob_snapshot_open(const char *path, struct ob_snapshot **snapshot, struct ob_error *err);
+void ob_snapshot_close(struct ob_snapshot *snapshot); /* NULL is allowed */
+
+/* Strings and note live as long as the snapshot. */
+struct ob_snapshot_info {
+    const char *engine;     /* version of the engine that wrote it */
+    const char *arch;       /* of the model */
+    const char *model;      /* general.name */
+    const char *model_hash; /* of all bytes of the model file */
+    const char *kv, *activation, *rope;
+    const char *kernels; /* "cpu avx2" */
+    const int32_t *ids;  /* [n_ids] */
+    size_t n_ids;
+    uint64_t n_bytes; /* of the file */
+    const void *note; /* [n_note] */
+    size_t n_note;
+};
+struct ob_snapshot_info ob_snapshot_get_info(const struct ob_snapshot *snapshot);
+
+/* Read all of it and compare the checksums. OB_BAD_FILE naming the first chunk that is damaged. */
+ob_status ob_snapshot_check(const struct ob_snapshot *snapshot, struct ob_error *err);
+
+/* Make the session hold what the snapshot holds, which is checked first. Refused, with the session as
+ * it was: OB_INVALID_ARGUMENT naming what differs between the snapshot's model and the session's;
+ * OB_BAD_FILE; OB_CONTEXT_FULL; OB_UNSUPPORTED. Other kernels than it was made with are no reason:
+ * *notice is then a sentence that says so, valid until the snapshot is closed, else NULL. `notice` may
+ * be NULL. */
+ob_status ob_session_restore(struct ob_session *session, struct ob_snapshot *snapshot,
+                             const char **notice, struct ob_error *err);
+
 /* -------------------------------------------------------------------------------- generation */
 
 /* Added to the logit of one id: finite, or -INFINITY so that it is never chosen. */

@@ -142,6 +142,12 @@ bool ob_gguf_is_mapped(const struct ob_gguf *gguf)
     return gguf->map.data != NULL;
 }
 
+const void *ob_gguf_bytes(const struct ob_gguf *gguf, size_t *n_bytes)
+{
+    *n_bytes = gguf->bytes;
+    return gguf->data;
+}
+
 size_t ob_gguf_n_keys(const struct ob_gguf *gguf)
 {
     return gguf->n_keys;

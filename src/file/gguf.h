@@ -55,6 +55,9 @@ const char *ob_gguf_name(const struct ob_gguf *gguf);
 /* Whether tensor data lies in a file mapped by ob_gguf_open, not in memory of the caller. */
 bool ob_gguf_is_mapped(const struct ob_gguf *gguf);
 
+/* All bytes of the file. */
+const void *ob_gguf_bytes(const struct ob_gguf *gguf, size_t *n_bytes);
+
 size_t ob_gguf_n_keys(const struct ob_gguf *gguf);
 const struct ob_gguf_key *ob_gguf_key_at(const struct ob_gguf *gguf, size_t i);
 const struct ob_gguf_key *ob_gguf_find_key(const struct ob_gguf *gguf,

@@ -1,5 +1,6 @@
 #include "run/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/os.h"
@@ -81,6 +82,9 @@ static ob_status make_engine(struct ob_model *m, const struct ob_model_options *
     if (!ob_mul_size(m->n_ctx + OB_PAGE_TOKENS, n_sessions, &engine.pool_tokens))
         return ob_fail(err, OB_INVALID_ARGUMENT, "%zu sessions of %zu tokens are too many",
                        n_sessions, m->n_ctx);
+    struct ob_kernels kernels;
+    OB_TRY(ob_kernels_get(o->cpu_level, ob_cpu_detect(), &kernels, err));
+    snprintf(m->kernels, sizeof m->kernels, "%s %s", backend->name, kernels.name);
     return backend->open(m->plan, &engine, &m->engine, err);
 }
 
@@ -106,6 +110,8 @@ static ob_status open_parts(struct ob_model *m, const struct ob_model_options *o
     OB_TRY(read_file(m, err));
     m->n_ctx = o->n_ctx ? o->n_ctx : m->config.n_ctx;
     m->kv_type = o->kv_type;
+    m->activation = o->activation == OB_ACT_DEFAULT ? OB_ACT_INT8 : o->activation;
+    m->rope = o->rope;
     if (m->n_ctx > ((size_t)1 << 30))
         return ob_fail(err, OB_INVALID_ARGUMENT, "a context of %zu tokens: must be 1 to 2^30",
                        m->n_ctx);

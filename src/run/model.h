@@ -25,6 +25,10 @@ struct ob_model {
     struct ob_engine *engine;
     size_t n_ctx;
     enum ob_kv_type kv_type;
+    enum ob_activation activation;
+    enum ob_rope_mode rope;
+    char kernels[32];     /* what computes: "cpu avx2" */
+    char file_hash[33];   /* hexadecimal, of all bytes of the file; "" until it was asked for */
     pthread_mutex_t lock; /* one engine call at a time, over all sessions */
 };
 

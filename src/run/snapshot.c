@@ -1,0 +1,107 @@
+/* What a snapshot consists of, and what it must agree with. */
+#include "run/snapshot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/os.h"
+
+const char ob_snapshot_magic[16] = "onebit session\n";
+
+void ob_snapshot_hex(XXH128_hash_t hash, char hex[OB_HASH_HEX])
+{
+    snprintf(hex, OB_HASH_HEX, "%016llx%016llx", (unsigned long long)hash.high64,
+             (unsigned long long)hash.low64);
+}
+
+/* All bytes of the model file. Its pages need not stay in memory for it. */
+static const char *file_hash(struct ob_model *m)
+{
+    size_t n;
+    const void *bytes = ob_gguf_bytes(m->gguf, &n);
+    if (!m->file_hash[0]) {
+        ob_snapshot_hex(XXH3_128bits(bytes, n), m->file_hash);
+        if (ob_gguf_is_mapped(m->gguf))
+            ob_os_forget(bytes, n);
+    }
+    return m->file_hash;
+}
+
+const char *ob_snapshot_identity(struct ob_model *m, size_t i, const char **value)
+{
+    switch (i) {
+    case 0:
+        *value = m->config.arch_name;
+        return "arch";
+    case 1:
+        *value = m->kv_type == OB_KV_F32 ? "f32" : "f16";
+        return "kv";
+    case 2:
+        *value = m->activation == OB_ACT_F32 ? "f32" : "int8";
+        return "activation";
+    case 3:
+        *value = m->rope == OB_ROPE_PLAIN ? "plain" : "file";
+        return "rope";
+    case 4:
+        *value = file_hash(m);
+        return "model_hash";
+    default:
+        return NULL;
+    }
+}
+
+/* Pages that hold n_ids tokens, the sink among them. */
+static size_t n_pages(size_t n_ids)
+{
+    return n_ids == 0 ? 0 : ob_page_of(n_ids - 1) + 1;
+}
+
+static struct ob_chunk kv_chunk(const struct ob_model *m, int state, bool values, size_t n_ids)
+{
+    struct ob_chunk chunk = {.kind = OB_CHUNK_STATE,
+                             .place = {.state = state, .values = values},
+                             .n_pages = n_pages(n_ids)};
+    for (size_t page = 0; page < chunk.n_pages; page++)
+        chunk.bytes += m->engine->backend->page_bytes(m->engine, page);
+    snprintf(chunk.name, sizeof chunk.name, "layer %d %s", m->plan->states[state].layer,
+             values ? "values" : "keys");
+    return chunk;
+}
+
+static struct ob_chunk fixed_chunk(const struct ob_model *m, int state)
+{
+    const struct ob_state_shape *shape = &m->plan->states[state];
+    struct ob_chunk chunk = {.kind = OB_CHUNK_STATE,
+                             .place = {.state = state},
+                             .bytes = ob_state_floats(shape) * sizeof(float)};
+    snprintf(chunk.name, sizeof chunk.name, "layer %d %s", shape->layer,
+             shape->kind == OB_STATE_DELTA ? "delta" : "conv");
+    return chunk;
+}
+
+ob_status ob_snapshot_chunks(const struct ob_model *m, size_t n_ids, bool logits, size_t n_note,
+                             struct ob_chunk **out, size_t *n, struct ob_error *err)
+{
+    size_t most = 3 + 2 * (size_t)m->plan->n_states;
+    if (!m->engine->backend->state_read)
+        return ob_fail(err, OB_UNSUPPORTED, "sessions of the %s backend cannot be saved",
+                       m->engine->backend->name);
+    struct ob_chunk *c = ob_calloc(most, sizeof *c);
+    if (!c)
+        return ob_fail_memory(err, most * sizeof *c, "a snapshot's chunks");
+    *n = 0;
+    c[(*n)++] = (struct ob_chunk){"tokens", n_ids * sizeof(int32_t), .kind = OB_CHUNK_TOKENS};
+    c[(*n)++] = (struct ob_chunk){"logits", logits ? (size_t)m->plan->n_vocab * sizeof(float) : 0,
+                                  .kind = OB_CHUNK_LOGITS};
+    c[(*n)++] = (struct ob_chunk){"note", n_note, .kind = OB_CHUNK_NOTE};
+    for (int i = 0; i < m->plan->n_states; i++) {
+        if (m->plan->states[i].kind == OB_STATE_KV) {
+            c[(*n)++] = kv_chunk(m, i, false, n_ids);
+            c[(*n)++] = kv_chunk(m, i, true, n_ids);
+        } else {
+            c[(*n)++] = fixed_chunk(m, i);
+        }
+    }
+    *out = c;
+    return OB_OK;
+}

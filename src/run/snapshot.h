@@ -1,0 +1,65 @@
+/* Private to src/run: how a snapshot lies in its file.
+ *
+ *   header    64 bytes, written last: magic, version, where the manifest lies, checksums of both
+ *   chunks    one after the other, in the order of the manifest, without gaps
+ *   manifest  JSON: what made the snapshot, and name, bytes and checksum of every chunk
+ *
+ * All numbers are little-endian. Checksums are XXH3, 128 bits for chunks and manifest, against
+ * accidents, not against malice. A chunk is independent of the others:
+ *
+ *   tokens            int32 [n_ids]
+ *   logits            f32 [n_vocab] after the last token, or nothing
+ *   note              the caller's
+ *   layer L keys, layer L values    the KV pages on the grid of batch.h, unused tokens zero
+ *   layer L conv, layer L delta     f32, a state of fixed size */
+#ifndef OB_RUN_SNAPSHOT_H
+#define OB_RUN_SNAPSHOT_H
+
+#include <jansson.h>
+#include <xxhash.h>
+
+#include "run/session.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "chunks are written and read as they lie in memory, which must be little-endian"
+#endif
+
+enum {
+    OB_SNAPSHOT_VERSION = 1,
+    /* Counts the changes of any result of the kernels in any bit. */
+    OB_SNAPSHOT_ARITHMETIC = 1,
+    OB_CHUNK_NAME = 32,
+    OB_HASH_HEX = 33,
+};
+
+struct ob_snapshot_header {
+    char magic[16];
+    uint32_t version, zero;
+    uint64_t manifest_at, manifest_bytes;
+    unsigned char manifest_hash[16];
+    uint64_t header_hash; /* of the bytes before it */
+};
+
+extern const char ob_snapshot_magic[16];
+
+/* What a session's chunk is, in file order. */
+struct ob_chunk {
+    char name[OB_CHUNK_NAME];
+    size_t bytes;
+    enum ob_chunk_kind { OB_CHUNK_TOKENS, OB_CHUNK_LOGITS, OB_CHUNK_NOTE, OB_CHUNK_STATE } kind;
+    struct ob_state_place place; /* of a state; `page` runs over n_pages */
+    size_t n_pages;              /* 0: a state of fixed size */
+};
+
+/* Chunks of a session of n_ids tokens: *chunks [*n], free() them. OB_NO_MEMORY. */
+ob_status ob_snapshot_chunks(const struct ob_model *model, size_t n_ids, bool logits, size_t n_note,
+                             struct ob_chunk **chunks, size_t *n, struct ob_error *err);
+
+/* What a model is, as strings that must be equal to go on from a snapshot: name and value, the
+ * latter alive as long as the model. NULL past the last. Locked, since it may hash the file. */
+const char *ob_snapshot_identity(struct ob_model *model, size_t i, const char **value);
+
+/* A checksum as 32 hexadecimal digits. */
+void ob_snapshot_hex(XXH128_hash_t hash, char hex[OB_HASH_HEX]);
+
+#endif

@@ -1,0 +1,399 @@
+/* Sessions on disk: what is restored goes on with the bytes of a session that was never interrupted,
+ * what is damaged or foreign is refused by name, and a save that is killed, that finds no room or
+ * meets another one leaves a whole file. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "run/snapshot.h"
+#include "support/check.h"
+#include "support/folder.h"
+#include "support/models.h"
+#include "support/rng.h"
+
+#define DENSE     TEST_DATA "/qwen3-q1/model.gguf"
+#define RECURRENT TEST_DATA "/qwen35-q1/model.gguf"
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { N_CTX = 160, N_STEPS = 6, N_KILLS = 3 };
+#else
+enum { N_CTX = 300, N_STEPS = 12, N_KILLS = 12 };
+#endif
+
+static void fill_ids(struct rng *rng, int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)rng_below(rng, 1000);
+}
+
+static struct ob_model *open_model(const char *path, enum ob_kv_type kv)
+{
+    struct ob_model_options options = test_exact(64, 1);
+    options.n_ctx = N_CTX;
+    options.n_sessions = 2;
+    options.kv_type = kv;
+    return test_open(path, &options);
+}
+
+static void save(struct ob_session *session, const char *path)
+{
+    struct ob_error err;
+    CHECK_OK(ob_session_save(session, path, "a note", 6, &err), err);
+}
+
+static void restore(struct ob_session *session, const char *path)
+{
+    struct ob_error err;
+    struct ob_snapshot *snapshot;
+    const char *notice = "unset";
+    CHECK_OK(ob_snapshot_open(path, &snapshot, &err), err);
+    struct ob_snapshot_info info = ob_snapshot_get_info(snapshot);
+    assert_int_equal(info.n_note, 6);
+    assert_memory_equal(info.note, "a note", 6);
+    CHECK_OK(ob_session_restore(session, snapshot, &notice, &err), err);
+    assert_null(notice);
+    ob_snapshot_close(snapshot);
+}
+
+static void check_cold(struct ob_model *model, struct ob_session *session, const int32_t *ids,
+                       size_t n)
+{
+    struct ob_error err;
+    size_t bytes = (size_t)ob_model_get_info(model).n_vocab * sizeof(float);
+    struct ob_session *fresh = test_session(model);
+    assert_int_equal(ob_session_length(session), n);
+    assert_memory_equal(ob_session_ids(session), ids, n * sizeof *ids);
+    CHECK_OK(ob_session_append(fresh, ids, n, &err), err);
+    CHECK(memcmp(ob_session_logits(session), ob_session_logits(fresh), bytes) == 0,
+          "the logits of %zu tokens differ from a cold run", n);
+    ob_session_close(fresh);
+}
+
+/* Syncs and roll-backs, with a save, everything closed, opened again and restored between them. */
+static void walk(const char *path, enum ob_kv_type kv, uint64_t seed)
+{
+    struct rng rng = {seed};
+    struct ob_error err;
+    struct ob_model *model = open_model(path, kv);
+    struct ob_session *session = test_session(model);
+    int32_t ids[N_CTX];
+    size_t n = 0;
+    for (int step = 0; step < N_STEPS; step++) {
+        size_t keep = rng_below(&rng, n + 1), more = 1 + rng_below(&rng, 60);
+        if (rng_below(&rng, 4) > 0)
+            keep = n;
+        if (keep + more > N_CTX)
+            keep = N_CTX - more;
+        fill_ids(&rng, ids + keep, more);
+        n = keep + more;
+        CHECK_OK(ob_session_sync(session, ids, n, NULL, &err), err);
+        if (rng_below(&rng, 4) == 0)
+            CHECK_OK(ob_session_rollback(session, n = 1 + rng_below(&rng, n), &err), err);
+        save(session, in_folder("walk"));
+        ob_session_close(session);
+        if (rng_below(&rng, 2) == 0) {
+            ob_model_close(model);
+            model = open_model(path, kv);
+        }
+        session = test_session(model);
+        restore(session, in_folder("walk"));
+        check_cold(model, session, ids, n);
+    }
+    ob_session_close(session);
+    ob_model_close(model);
+    unlink(in_folder("walk"));
+}
+
+static void test_walks(void **state)
+{
+    (void)state;
+    walk(DENSE, OB_KV_F16, 1);
+    walk(DENSE, OB_KV_F32, 2);
+    walk(RECURRENT, OB_KV_F16, 3);
+    walk(RECURRENT, OB_KV_F32, 4);
+}
+
+/* The bytes depend on the tokens alone: not on what the session held before, or on a restore. */
+static void test_same_bytes(void **state)
+{
+    (void)state;
+    static char first[1 << 23], second[1 << 23];
+    struct rng rng = {8};
+    struct ob_error err;
+    int32_t ids[N_CTX];
+    fill_ids(&rng, ids, N_CTX);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F16);
+    struct ob_session *session = test_session(model), *other = test_session(model);
+    CHECK_OK(ob_session_append(session, ids, 145, &err), err);
+    save(session, in_folder("first"));
+    CHECK_OK(ob_session_append(other, ids, 150, &err), err);
+    CHECK_OK(ob_session_rollback(other, 145, &err), err);
+    save(other, in_folder("second"));
+    size_t n = read_file(in_folder("first"), first, sizeof first);
+    assert_int_equal(read_file(in_folder("second"), second, sizeof second), n);
+    assert_memory_equal(first, second, n);
+    CHECK_OK(ob_session_rollback(other, 0, &err), err);
+    restore(other, in_folder("first"));
+    save(other, in_folder("second"));
+    assert_int_equal(read_file(in_folder("second"), second, sizeof second), n);
+    assert_memory_equal(first, second, n);
+    /* An empty one too. */
+    CHECK_OK(ob_session_rollback(other, 0, &err), err);
+    save(other, in_folder("second"));
+    restore(session, in_folder("second"));
+    assert_int_equal(ob_session_length(session), 0);
+    assert_null(ob_session_logits(session));
+    ob_session_close(session);
+    ob_session_close(other);
+    ob_model_close(model);
+    unlink(in_folder("first"));
+    unlink(in_folder("second"));
+}
+
+/* Restoring `path` fails with a message that holds `part`, and leaves the session alone. */
+static void expect_refused(struct ob_model *model, struct ob_session *session, const char *path,
+                           const char *part)
+{
+    struct ob_error err = {0};
+    struct ob_snapshot *snapshot = NULL;
+    size_t n = ob_session_length(session), n_vocab = (size_t)ob_model_get_info(model).n_vocab;
+    float *logits = malloc(n_vocab * sizeof *logits);
+    assert_non_null(logits);
+    memcpy(logits, ob_session_logits(session), n_vocab * sizeof *logits);
+    ob_status status = ob_snapshot_open(path, &snapshot, &err);
+    if (status == OB_OK)
+        status = ob_session_restore(session, snapshot, NULL, &err);
+    ob_snapshot_close(snapshot);
+    CHECK(status != OB_OK, "restored, where '%s' was expected", part);
+    CHECK(strstr(err.message, part) != NULL, "'%s' has no '%s'", err.message, part);
+    assert_int_equal(ob_session_length(session), n);
+    assert_memory_equal(ob_session_logits(session), logits, n_vocab * sizeof *logits);
+    free(logits);
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    static char bytes[1 << 23];
+    const char *path = in_folder("damaged");
+    struct rng rng = {9};
+    struct ob_error err;
+    int32_t ids[N_CTX];
+    fill_ids(&rng, ids, N_CTX);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F16);
+    struct ob_session *session = test_session(model);
+    struct ob_chunk *chunks;
+    size_t n_chunks, at = sizeof(struct ob_snapshot_header);
+    CHECK_OK(ob_session_append(session, ids, 140, &err), err);
+    save(session, path);
+    size_t n = read_file(path, bytes, sizeof bytes);
+    CHECK_OK(ob_snapshot_chunks(model, 140, true, 6, &chunks, &n_chunks, &err), err);
+    for (size_t i = 0; i < n_chunks; at += chunks[i++].bytes) {
+        size_t byte = at + rng_below(&rng, chunks[i].bytes);
+        char name[64];
+        snprintf(name, sizeof name, "'%s' is damaged", chunks[i].name);
+        bytes[byte] ^= (char)(1 << rng_below(&rng, 8));
+        write_file(path, bytes, n);
+        expect_refused(model, session, path, name);
+        save(session, path);
+        read_file(path, bytes, sizeof bytes);
+    }
+    free(chunks);
+    for (size_t i = 0; i < sizeof(struct ob_snapshot_header) + 64; i++) {
+        size_t byte = i < sizeof(struct ob_snapshot_header) ? i : n - 1 - rng_below(&rng, n - at);
+        bytes[byte] ^= 4;
+        write_file(path, bytes, n);
+        expect_refused(model, session, path,
+                       byte >= at  ? "the manifest is damaged"
+                       : byte < 16 ? "is not a snapshot"
+                                   : "the header is damaged");
+        bytes[byte] ^= 4;
+    }
+    for (size_t cut = 0; cut < n; cut += 1 + rng_below(&rng, n / 50)) {
+        write_file(path, bytes, cut);
+        expect_refused(model, session, path, path);
+    }
+    ob_session_close(session);
+    ob_model_close(model);
+    unlink(path);
+}
+
+static void test_foreign(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *part;
+        struct ob_model_options options;
+    } others[] = {
+        {RECURRENT,
+         "kv differs: the snapshot has f32, the model here f16",
+         {.kv_type = OB_KV_F16, .activation = OB_ACT_F32}},
+        {RECURRENT, "activation differs", {.kv_type = OB_KV_F32, .activation = OB_ACT_INT8}},
+        {RECURRENT,
+         "rope differs",
+         {.kv_type = OB_KV_F32, .activation = OB_ACT_F32, .rope = OB_ROPE_PLAIN}},
+        {TEST_DATA "/qwen35-q2g64/model.gguf",
+         "model_hash differs",
+         {.kv_type = OB_KV_F32, .activation = OB_ACT_F32}},
+        {DENSE, "arch differs", {.kv_type = OB_KV_F32, .activation = OB_ACT_F32}},
+        {RECURRENT,
+         "20 tokens do not fit",
+         {.kv_type = OB_KV_F32, .activation = OB_ACT_F32, .n_ctx = 19}},
+    };
+    const char *path = in_folder("foreign");
+    struct rng rng = {10};
+    struct ob_error err;
+    int32_t ids[20];
+    fill_ids(&rng, ids, 20);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F32);
+    struct ob_session *session = test_session(model);
+    CHECK_OK(ob_session_append(session, ids, 20, &err), err);
+    save(session, path);
+    ob_session_close(session);
+    ob_model_close(model);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        model = test_open(others[i].file, &others[i].options);
+        session = test_session(model);
+        CHECK_OK(ob_session_append(session, ids, 5, &err), err);
+        expect_refused(model, session, path, others[i].part);
+        ob_session_close(session);
+        ob_model_close(model);
+    }
+    /* Other kernels are worth a remark only. */
+    struct ob_model_options options = {
+        .kv_type = OB_KV_F32, .activation = OB_ACT_F32, .cpu_level = "ref", .n_sessions = 2};
+    struct ob_snapshot *snapshot;
+    const char *notice = NULL;
+    model = test_open(RECURRENT, &options);
+    session = test_session(model);
+    CHECK_OK(ob_snapshot_open(path, &snapshot, &err), err);
+    bool same = strcmp(ob_snapshot_get_info(snapshot).kernels, "cpu ref") == 0;
+    CHECK_OK(ob_session_restore(session, snapshot, &notice, &err), err);
+    CHECK(same || (notice && strstr(notice, "'cpu ref'")), "notice: %s", notice ? notice : "-");
+    ob_snapshot_close(snapshot);
+    check_cold(model, session, ids, 20);
+    ob_session_close(session);
+    ob_model_close(model);
+    unlink(path);
+}
+
+/* ------------------------------------------------------------------- saves that do not end well */
+
+/* In a process of its own: save 20 + seed tokens to `path` until told otherwise. */
+static pid_t start_saving(const char *path, size_t n, int n_saves)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child > 0)
+        return child;
+    struct rng rng = {n};
+    struct ob_error err;
+    int32_t ids[N_CTX];
+    fill_ids(&rng, ids, N_CTX);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F16);
+    struct ob_session *session = test_session(model);
+    ob_status status = ob_session_append(session, ids, n, &err);
+    for (int i = 0; status == OB_OK && i < n_saves; i++)
+        status = ob_session_save(session, path, NULL, 0, &err);
+    _exit(status);
+}
+
+/* The snapshot is whole; the tokens it holds. */
+static size_t check_whole(const char *path)
+{
+    struct ob_error err;
+    struct ob_snapshot *snapshot;
+    CHECK_OK(ob_snapshot_open(path, &snapshot, &err), err);
+    CHECK_OK(ob_snapshot_check(snapshot, &err), err);
+    size_t n = ob_snapshot_get_info(snapshot).n_ids;
+    ob_snapshot_close(snapshot);
+    return n;
+}
+
+static int wait_for(pid_t child)
+{
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        assert_int_equal(errno, EINTR);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void remove_temporaries(const char *path, pid_t child)
+{
+    char name[512];
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s.%ld-%d.tmp", path, (long)child, i);
+        unlink(name);
+    }
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    const char *path = in_folder("killed");
+    struct rng rng = {11};
+    assert_int_equal(wait_for(start_saving(path, 30, 1)), OB_OK);
+    for (int i = 0; i < N_KILLS; i++) {
+        size_t n = 31 + (size_t)i, before = check_whole(path);
+        pid_t child = start_saving(path, n, 1 << 30);
+        struct timespec pause = {0, (long)(1000000 * (1 + rng_below(&rng, 400)))};
+        nanosleep(&pause, NULL);
+        kill(child, SIGKILL);
+        wait_for(child);
+        size_t after = check_whole(path);
+        CHECK(after == before || after == n, "%zu tokens, neither %zu nor %zu", after, before, n);
+        remove_temporaries(path, child);
+    }
+    unlink(path);
+}
+
+static void test_two_writers(void **state)
+{
+    (void)state;
+    const char *path = in_folder("shared");
+    pid_t one = start_saving(path, 40, 20), two = start_saving(path, 50, 20);
+    assert_int_equal(wait_for(one), OB_OK);
+    assert_int_equal(wait_for(two), OB_OK);
+    size_t n = check_whole(path);
+    CHECK(n == 40 || n == 50, "%zu tokens", n);
+    assert_int_equal(count_files(), 1);
+    unlink(path);
+}
+
+static void test_no_room(void **state)
+{
+    (void)state;
+    const char *path = in_folder("full");
+    struct rlimit old, small;
+    assert_int_equal(wait_for(start_saving(path, 40, 1)), OB_OK);
+    getrlimit(RLIMIT_FSIZE, &old);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t bytes = 1; bytes < 60000; bytes = bytes * 3 + 1) {
+        small = (struct rlimit){bytes, old.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &small);
+        int status = wait_for(start_saving(path, 60, 1));
+        setrlimit(RLIMIT_FSIZE, &old);
+        assert_int_equal(status, OB_IO_ERROR);
+        assert_int_equal(check_whole(path), 40);
+        assert_int_equal(count_files(), 1);
+    }
+    signal(SIGXFSZ, handler);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_walks),   cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_damage),  cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_no_room),
+    };
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
+}
