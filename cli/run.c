@@ -8,9 +8,10 @@
 #include "report.h"
 #include "sample/sampling.h"
 #include "sampling.h"
+#include "session_file.h"
 
 struct run_options {
-    const char *prompt, *file;
+    const char *prompt, *file, *session;
     bool special;
     struct sampling_options sampling;
 };
@@ -20,6 +21,8 @@ static const struct option run_options[] = {
     {'f', "file", OPTION_TEXT, offsetof(struct run_options, file), "FILE", "the text, from a file"},
     {0, "special", OPTION_FLAG, offsetof(struct run_options, special), NULL,
      "<|...|> in the text are control tokens"},
+    {0, "session", OPTION_TEXT, offsetof(struct run_options, session), "FILE",
+     "keep what was read of the prompt there, and begin with it next time"},
     SAMPLING_OPTIONS(run_options, sampling),
     OPTION_END,
 };
@@ -62,34 +65,52 @@ static int show_progress(void *context, size_t done, size_t total)
     return 0;
 }
 
-static int print_json(struct output *out, const struct ob_generated *result, size_t n_prompt)
+static int print_json(struct output *out, const struct ob_generated *result,
+                      const struct ob_sync_report *sync)
 {
     if (out->text.failed)
         return report(EXIT_MEMORY, "not enough memory for the text");
-    json_t *object = json_pack("{s:O, s:s%, s:s, s:I, s:i}", "ids", out->ids, "text",
-                               out->text.data ? out->text.data : "", out->text.len, "finish_reason",
-                               sampling_finish_name(result->finish), "prompt_tokens",
-                               (json_int_t)n_prompt, "cached_tokens", 0);
+    json_t *object = json_pack(
+        "{s:O, s:s%, s:s, s:I, s:I}", "ids", out->ids, "text", out->text.data ? out->text.data : "",
+        out->text.len, "finish_reason", sampling_finish_name(result->finish), "prompt_tokens",
+        (json_int_t)sync->n_wanted, "cached_tokens", (json_int_t)sync->n_reused);
     if (object && out->logprobs)
         json_object_set(object, "logprobs", out->logprobs);
     return report_json(object);
 }
 
-/* Read the prompt's ids and write the continuation. */
-static int continue_ids(struct ob_model *model, const struct common_options *common,
-                        const struct sampling_request *request, const int32_t *ids, size_t n_ids)
+/* Make the session hold the prompt, with what `path` (may be NULL) kept of it. */
+static int read_prompt(struct ob_session *session, const struct common_options *common,
+                       const char *path, const int32_t *ids, size_t n_ids,
+                       struct ob_sync_report *sync)
 {
     struct ob_error err;
-    struct ob_session *session;
     struct progress progress;
-    struct ob_generated result;
-    int code = report_run(ob_session_open(model, NULL, &session, &err), &err);
+    int code = path ? session_file_restore(session, path, common->quiet) : EXIT_DONE;
     if (code != EXIT_DONE)
         return code;
     progress_begin(&progress, "reading", n_ids, common->quiet);
     ob_session_on_progress(session, show_progress, &progress);
-    code = report_run(ob_session_append(session, ids, n_ids, &err), &err);
+    code = report_run(ob_session_sync(session, ids, n_ids, sync, &err), &err);
     progress_end(&progress);
+    if (code == EXIT_DONE && path && sync->n_common < n_ids) /* it learnt something new */
+        code = session_file_save(session, path);
+    return code;
+}
+
+/* Read the prompt's ids and write the continuation. */
+static int continue_ids(struct ob_model *model, const struct common_options *common,
+                        const struct run_options *own, const struct sampling_request *request,
+                        const int32_t *ids, size_t n_ids)
+{
+    struct ob_error err;
+    struct ob_session *session;
+    struct ob_sync_report sync = {0};
+    struct ob_generated result;
+    int code = report_run(ob_session_open(model, NULL, &session, &err), &err);
+    if (code != EXIT_DONE)
+        return code;
+    code = read_prompt(session, common, own->session, ids, n_ids, &sync);
     struct output out = {.common = common, .ids = json_array()};
     if (request->options.sampling.logprobs)
         out.logprobs = json_array();
@@ -97,7 +118,7 @@ static int continue_ids(struct ob_model *model, const struct common_options *com
         code = report_run(ob_generate(session, &request->options, take_delta, &out, &result, &err),
                           &err);
     if (code == EXIT_DONE && common->json)
-        code = print_json(&out, &result, n_ids);
+        code = print_json(&out, &result, &sync);
     else if (code == EXIT_DONE && !out.write_failed)
         putchar('\n');
     json_decref(out.ids);
@@ -124,7 +145,7 @@ static int continue_text(struct ob_model *model, const struct common_options *co
     if (code == EXIT_DONE && n_ids == 0)
         code = report(EXIT_USAGE, "the prompt is empty: there is nothing to go on from");
     if (code == EXIT_DONE)
-        code = continue_ids(model, common, request, ids, n_ids);
+        code = continue_ids(model, common, own, request, ids, n_ids);
     free(ids);
     ob_text_free(&file);
     return code;
@@ -165,15 +186,18 @@ static int run_run(int argc, char **argv)
 
 const struct command run_command = {
     .name = "run",
-    .arguments = "[-m MODEL] [-p TEXT | -f FILE] [-n N] [--special] [--json]",
+    .arguments = "[-m MODEL] [-p TEXT | -f FILE] [-n N] [--special] [--session FILE] [--json]",
     .summary = "continue a text",
     .details =
         "Reads the prompt (-p, -f, or the standard input) and prints how the model goes on, greedily\n"
         "unless --temp is given. With --json: {\"ids\", \"text\", \"finish_reason\", \"prompt_tokens\",\n"
-        "\"cached_tokens\"}; ids includes the end token.\n\n"
+        "\"cached_tokens\"}; ids includes the end token.\n"
+        "With --session FILE what was read of the prompt is kept, and a later prompt that begins with\n"
+        "the same tokens reads only the rest.\n\n"
         "Examples:\n"
         "  onebit run -p 'The city of London is' -n 40\n"
         "  onebit run -m model.gguf -f story.txt -n 200 --temp 0.8 --top-p 0.95 --seed 7\n"
+        "  onebit run -f book.txt --session book.session -n 100\n"
         "  echo 'In mathematics, a prime number' | onebit run -n 32 --json\n",
     .uses = USES_MODEL | USES_COMPUTE | USES_SEED,
     .options = run_options,

@@ -21,7 +21,7 @@ _onebit() {
     --format) options="q1_0 q2_0 q2_0_g128 q4_0 q8_0" ;;
     *)
         case ${COMP_WORDS[1]} in
-        run) options="$options --model $compute --seed $sampling --prompt --file --special" ;;
+        run) options="$options --model $compute --seed $sampling --prompt --file --special --session" ;;
         chat) options="$options --model $compute --template --seed $sampling --system --think" ;;
         render) options="$options --model --template --think --preserve-thinking" ;;
         bench) options="$options --model $compute --seed --shape --format --prefill --decode --depth --repeat --batch" ;;

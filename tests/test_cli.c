@@ -91,6 +91,60 @@ static void test_help_and_version(void **state)
     assert_non_null(strstr(err, "Usage"));
 }
 
+/* What the last run --json says of a field. */
+static json_int_t field_of_run(const char *field)
+{
+    json_t *object = json_line(0);
+    json_int_t value = json_integer_value(json_object_get(object, field));
+    json_decref(object);
+    return value;
+}
+
+/* run --session: the same prompt again reads nothing, a longer one only its rest, and the text is the
+ * same as without it. What is damaged or of another kind is refused and left alone. */
+static void test_run_session(void **state)
+{
+    (void)state;
+    static char bytes[1 << 24], after[1 << 24];
+    static const char text[] = "The old house at the end of the road";
+    static const char more[] = "The old house at the end of the road was painted";
+    const char *file = in_folder("run.session");
+    char *expected;
+    RUN("run", "-m", DEMO, "-p", more, "-n", "8");
+    expect_success();
+    expected = strdup(out);
+    assert_non_null(expected);
+    RUN("run", "-m", DEMO, "-p", text, "-n", "8", "--session", file, "--json");
+    expect_success();
+    json_int_t n_prompt = field_of_run("prompt_tokens");
+    assert_int_equal(field_of_run("cached_tokens"), 0);
+    RUN("run", "-m", DEMO, "-p", text, "-n", "8", "--session", file, "--json");
+    expect_success();
+    assert_int_equal(field_of_run("cached_tokens"), n_prompt);
+    RUN("run", "-m", DEMO, "-p", more, "-n", "8", "--session", file);
+    expect_success();
+    assert_string_equal(out, expected);
+    RUN("run", "-m", DEMO, "-p", more, "-n", "8", "--session", file, "--json");
+    expect_success();
+    assert_int_equal(field_of_run("cached_tokens"), field_of_run("prompt_tokens"));
+    free(expected);
+    size_t n = read_file(file, bytes, sizeof bytes);
+    RUN("run", "-m", DEMO, "-p", more, "--kv", "f32", "--session", file);
+    expect_failure(3, "kv differs: the snapshot has f16");
+    bytes[n / 2] ^= 1;
+    write_file(file, bytes, n);
+    RUN("run", "-m", DEMO, "-p", more, "--session", file);
+    expect_failure(3, "is damaged");
+    assert_int_equal(read_file(file, after, sizeof after), n);
+    assert_memory_equal(after, bytes, n);
+    write_file(file, "no session", 10);
+    RUN("run", "-m", DEMO, "-p", more, "--session", file);
+    expect_failure(3, "is not a snapshot");
+    unlink(file);
+    RUN("run", "-m", DEMO, "-p", more, "-n", "1", "--session", in_folder("none/run.session"));
+    expect_failure(1, "none/run.session");
+}
+
 static void test_wrong_usage(void **state)
 {
     (void)state;
@@ -777,6 +831,7 @@ int main(void)
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_render),
         cmocka_unit_test(test_help_and_version),
+        cmocka_unit_test(test_run_session),
         cmocka_unit_test(test_wrong_usage),
         cmocka_unit_test(test_default_model),
         cmocka_unit_test(test_unsupported_requests),
