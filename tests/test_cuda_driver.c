@@ -311,6 +311,39 @@ static ob_status run(struct ob_engine *engine, struct ob_state *const *states, s
     return status;
 }
 
+/* The first state of each kind to another session, where it reads back as it was, bytes past its
+ * tokens as zero. */
+static ob_status copy_states(struct ob_engine *engine, struct ob_state *from, struct ob_state *to,
+                             struct ob_error *err)
+{
+    static unsigned char bytes[1 << 20], again[1 << 20];
+    const struct ob_plan *plan = engine->plan;
+    size_t n_pages = ob_page_of(from->length - 1) + 1;
+    bool seen[3] = {false};
+    OB_TRY(cuda_state_reserve(engine, to, from->length, err));
+    cuda_state_set_length(to, from->length);
+    for (int i = 0; i < plan->n_states; i++) {
+        enum ob_state_kind kind = plan->states[i].kind;
+        size_t n_places = kind == OB_STATE_KV ? 2 * n_pages : 1;
+        for (size_t p = 0; p < n_places && !seen[kind]; p++) {
+            struct ob_state_place place = {.state = i, .values = p % 2, .page = p / 2};
+            size_t n = kind == OB_STATE_KV ? cuda_page_bytes(engine, place.page)
+                                           : ob_state_floats(&plan->states[i]) * sizeof(float);
+            assert_true(n <= sizeof bytes);
+            memset(bytes, 1 + (int)p, n);
+            OB_TRY(cuda_state_write(engine, from, place, bytes, err));
+            OB_TRY(cuda_state_read(engine, from, place, bytes, err));
+            assert_int_equal(bytes[0], 1 + p);
+            assert_int_equal(bytes[n - 1], place.page + 1 < n_pages || n_places == 1 ? 1 + p : 0);
+            OB_TRY(cuda_state_write(engine, to, place, bytes, err));
+            OB_TRY(cuda_state_read(engine, to, place, again, err));
+            assert_memory_equal(bytes, again, n);
+        }
+        seen[kind] = true;
+    }
+    return OB_OK;
+}
+
 /* An engine's whole life: opened, a long prompt, single tokens, batches, gone. */
 static ob_status live(const struct ob_plan *plan, struct ob_error *err)
 {
@@ -325,6 +358,8 @@ static ob_status live(const struct ob_plan *plan, struct ob_error *err)
     static const size_t shapes[][2] = {{1, 300}, {1, 1}, {3, 1}, {3, 1}, {2, 20}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && status == OB_OK; i++)
         status = run(engine, states, shapes[i][0], shapes[i][1], err);
+    if (status == OB_OK)
+        status = copy_states(engine, states[0], states[1], err);
     if (status == OB_OK)
         cuda_state_truncate(engine, states[0], 5);
     for (int s = 0; s < SESSIONS; s++)

@@ -184,3 +184,74 @@ size_t cuda_state_truncate(struct ob_engine *engine, struct ob_state *state, siz
     state->length = n_tokens;
     return n_tokens;
 }
+
+/* ------------------------------------------------------------------- states as plain bytes */
+
+size_t cuda_page_bytes(const struct ob_engine *engine, size_t page)
+{
+    const struct cuda_kv *kv = &((const struct cuda_engine *)engine)->pool.kv;
+    return page == 0 ? kv->sink_bytes : kv->page_bytes;
+}
+
+/* Where a place lies on the device, and its bytes. */
+static cuda_address address_of(const struct cuda_engine *e, const struct ob_state *state,
+                               struct ob_state_place place, size_t *n_bytes)
+{
+    const struct ob_state_shape *shape = &e->common.plan->states[place.state];
+    const struct cuda_kv *kv = &e->pool.kv;
+    size_t at = e->state_at[place.state];
+    if (shape->kind != OB_STATE_KV) {
+        *n_bytes = ob_state_floats(shape) * sizeof(float);
+        return state->memory + at * sizeof(float);
+    }
+    size_t plane = at * 2 + (place.values ? 1 : 0);
+    *n_bytes = cuda_page_bytes(&e->common, place.page);
+    return place.page == 0
+               ? state->sink + plane * kv->sink_bytes
+               : kv->pool + (plane * kv->n_pages + state->ids[place.page - 1]) * kv->page_bytes;
+}
+
+/* The tokens of a page past the state's length read as zero. */
+static void clear_unused(const struct cuda_engine *e, const struct ob_state *state, size_t page,
+                         unsigned char *bytes)
+{
+    size_t start = ob_page_start(page), capacity = ob_page_tokens(page);
+    size_t held = state->length <= start ? 0 : state->length - start;
+    size_t head_bytes = cuda_page_bytes(&e->common, page) / (size_t)e->pool.kv.n_heads;
+    size_t valid = (held < capacity ? held : capacity) * (head_bytes / capacity);
+    for (int h = 0; h < e->pool.kv.n_heads; h++, bytes += head_bytes)
+        memset(bytes + valid, 0, head_bytes - valid);
+}
+
+ob_status cuda_state_read(struct ob_engine *engine, const struct ob_state *state,
+                          struct ob_state_place place, void *out, struct ob_error *err)
+{
+    struct cuda_engine *e = cuda(engine);
+    size_t n_bytes;
+    cuda_address from = address_of(e, state, place, &n_bytes);
+    OB_TRY(cuda_enter(e, err));
+    OB_TRY(cuda_check(e->driver.download_async(out, from, n_bytes, e->stream),
+                      "copying a session's state", err));
+    OB_TRY(cuda_check(e->driver.stream_wait(e->stream), "copying a session's state", err));
+    if (engine->plan->states[place.state].kind == OB_STATE_KV)
+        clear_unused(e, state, place.page, out);
+    return OB_OK;
+}
+
+ob_status cuda_state_write(struct ob_engine *engine, struct ob_state *state,
+                           struct ob_state_place place, const void *bytes, struct ob_error *err)
+{
+    struct cuda_engine *e = cuda(engine);
+    size_t n_bytes;
+    cuda_address to = address_of(e, state, place, &n_bytes);
+    OB_TRY(cuda_enter(e, err));
+    OB_TRY(cuda_check(e->driver.upload_async(to, bytes, n_bytes, e->stream),
+                      "restoring a session's state", err));
+    /* The caller's memory is its own again afterwards. */
+    return cuda_check(e->driver.stream_wait(e->stream), "restoring a session's state", err);
+}
+
+void cuda_state_set_length(struct ob_state *state, size_t n_tokens)
+{
+    state->length = n_tokens;
+}
