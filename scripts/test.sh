@@ -25,6 +25,13 @@ build() { # build PRESET
     cmake --preset "$1" > /dev/null && cmake --build --preset "$1" -- -j "$jobs"
 }
 
+# What threads share: the team, batches of sessions, waits between steps.
+thread_tests='^test_(pool|batch|equivalence)$'
+build_threads() {
+    cmake --preset tsan > /dev/null &&
+        cmake --build --preset tsan --target test_pool test_batch test_equivalence -- -j "$jobs"
+}
+
 run_tests() { # run_tests FOLDER [PATTERN]
     ctest --test-dir "$1" --output-on-failure --no-tests=error -j "$jobs" ${2:+-R "$2"}
 }
@@ -33,11 +40,15 @@ stage "packages" scripts/deps.sh build test
 stage "layers: self-test" scripts/check_layers.sh --self-test
 stage "layers" scripts/check_layers.sh
 stage "format" scripts/format.sh check
+stage "configure: as a user does" scripts/check_user_configure.sh
 stage "build: gcc, release" build release
 stage "build: clang, release" build clang
+stage "lint" scripts/lint.sh build
 stage "build: gcc, sanitizers" build asan
+stage "build: gcc, threads" build_threads
 stage "tests: release" run_tests build
 stage "tests: sanitizers" run_tests build-asan
+stage "tests: threads" run_tests build-tsan "$thread_tests"
 stage "wasm" scripts/check_wasm.sh
 stage "aarch64" scripts/check_aarch64.sh
 
