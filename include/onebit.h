@@ -177,6 +177,11 @@ struct ob_session_options {
 ob_status ob_session_open(struct ob_model *model, const struct ob_session_options *options,
                           struct ob_session **session, struct ob_error *err);
 
+/* Another session that holds the same, its checkpoints left out. KV is shared until one of them goes
+ * another way. OB_NO_MEMORY, OB_CONTEXT_FULL, OB_UNSUPPORTED (the backend cannot copy states). */
+ob_status ob_session_fork(const struct ob_session *from, struct ob_session **session,
+                          struct ob_error *err);
+
 /* NULL is allowed. */
 void ob_session_close(struct ob_session *session);
 
@@ -206,6 +211,7 @@ struct ob_sync_report {
     size_t n_common;            /* length of the common prefix: the first differing index */
     size_t n_reused;            /* tokens whose state was kept */
     size_t n_read;              /* tokens read in this call */
+    const char *source;         /* of those kept: "ledger", "checkpoint", "parked", "nothing" */
     const char *reason;         /* a constant sentence: why reuse stopped where it did */
     int32_t held[6], wanted[6]; /* up to six ids on each side from n_common on, -1 where none */
 };

@@ -344,7 +344,7 @@ static bool run_batch(struct ob_engine *engine, struct ob_state **states, size_t
                 rope_at[n_rows][axis] = (int32_t)((length[s] + i) * (size_t)(axis + 1));
         }
         length[s] += n;
-        if (engine->backend->state_reserve(engine, states[s], length[s], &err) != OB_OK) {
+        if (engine->backend->state_reserve(engine, states[s], 0, length[s], &err) != OB_OK) {
             fprintf(stderr, "%s\n", err.message);
             return false;
         }

@@ -293,7 +293,8 @@ static ob_status run(struct ob_engine *engine, struct ob_state *const *states, s
     int32_t ids[CONTEXT] = {0}, rope_at[CONTEXT][3] = {{0}}, wanted[CONTEXT];
     for (size_t s = 0; s < n_segments; s++) {
         segments[s] = (struct ob_segment){states[s], s * rows, rows, states[s]->length};
-        OB_TRY(cuda_state_reserve(engine, states[s], states[s]->length + rows, err));
+        OB_TRY(cuda_state_reserve(engine, states[s], states[s]->length, states[s]->length + rows,
+                                  err));
         wanted[s] = (int32_t)(s * rows + rows - 1);
     }
     struct ob_batch batch = {.n_rows = n_segments * rows,
@@ -320,7 +321,7 @@ static ob_status copy_states(struct ob_engine *engine, struct ob_state *from, st
     const struct ob_plan *plan = engine->plan;
     size_t n_pages = ob_page_of(from->length - 1) + 1;
     bool seen[3] = {false};
-    OB_TRY(cuda_state_reserve(engine, to, from->length, err));
+    OB_TRY(cuda_state_reserve(engine, to, 0, from->length, err));
     cuda_state_set_length(to, from->length);
     for (int i = 0; i < plan->n_states; i++) {
         enum ob_state_kind kind = plan->states[i].kind;

@@ -63,15 +63,22 @@ struct ob_backend {
                               struct ob_error *err);
     void (*state_destroy)(struct ob_engine *engine, struct ob_state *state);
 
-    /* Make the state own pages for exactly n_tokens tokens (taking or giving back), its content
-     * below min(n_tokens, its length) unchanged. OB_CONTEXT_FULL: nothing changed. */
-    ob_status (*state_reserve)(struct ob_engine *engine, struct ob_state *state, size_t n_tokens,
-                               struct ob_error *err);
+    /* Make the state have pages for exactly n_tokens tokens, taking or giving back. The first `kept`
+     * tokens, not more than its length, are unchanged; those from there on may then be written. With
+     * n_tokens <= its length and kept == n_tokens it cannot fail. OB_CONTEXT_FULL: nothing changed. */
+    ob_status (*state_reserve)(struct ob_engine *engine, struct ob_state *state, size_t kept,
+                               size_t n_tokens, struct ob_error *err);
 
     /* Forget all but the first n_tokens tokens, as far as the kinds of state allow: KV can be cut
      * anywhere, a recurrent state only be kept whole or emptied. Returns the length it now holds,
      * <= n_tokens; the caller reads the rest again. */
     size_t (*state_truncate)(struct ob_engine *engine, struct ob_state *state, size_t n_tokens);
+
+    /* Make `to`, an empty state, hold what `from` holds; their pages may be shared, which nothing that
+     * is done to either lets the other notice. NULL where a backend leaves it to state_read and
+     * state_write. OB_CONTEXT_FULL: nothing changed. */
+    ob_status (*state_fork)(struct ob_engine *engine, const struct ob_state *from,
+                            struct ob_state *to, struct ob_error *err);
 
     /* States as plain bytes, for checkpoints and snapshots; NULL where a backend has none. A fixed
      * state is ob_state_floats() floats, a page page_bytes() bytes whose tokens past the state's length

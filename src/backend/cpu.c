@@ -123,10 +123,20 @@ static ob_status state_create(struct ob_engine *engine, size_t max_tokens, struc
     return OB_OK;
 }
 
-static ob_status state_reserve(struct ob_engine *engine, struct ob_state *state, size_t n_tokens,
-                               struct ob_error *err)
+static ob_status state_reserve(struct ob_engine *engine, struct ob_state *state, size_t kept,
+                               size_t n_tokens, struct ob_error *err)
 {
-    return ob_page_table_reserve(&cpu(engine)->pages, &state->pages, n_tokens, err);
+    return ob_page_table_reserve(&cpu(engine)->pages, &state->pages, kept, n_tokens, err);
+}
+
+static ob_status state_fork(struct ob_engine *engine, const struct ob_state *from,
+                            struct ob_state *to, struct ob_error *err)
+{
+    struct cpu_engine *e = cpu(engine);
+    OB_TRY(ob_page_table_fork(&e->pages, &from->pages, from->length, &to->pages, err));
+    memcpy(to->fixed, from->fixed, e->fixed_floats * sizeof *to->fixed);
+    to->length = from->length;
+    return OB_OK;
 }
 
 static size_t state_truncate(struct ob_engine *engine, struct ob_state *state, size_t n_tokens)
@@ -276,6 +286,7 @@ const struct ob_backend ob_backend_cpu = {
     .state_destroy = state_destroy,
     .state_reserve = state_reserve,
     .state_truncate = state_truncate,
+    .state_fork = state_fork,
     .page_bytes = page_bytes,
     .state_read = state_read,
     .state_write = state_write,

@@ -47,11 +47,12 @@ static void state_destroy(struct ob_engine *engine, struct ob_state *state)
     free(state);
 }
 
-static ob_status state_reserve(struct ob_engine *engine, struct ob_state *state, size_t n_tokens,
-                               struct ob_error *err)
+static ob_status state_reserve(struct ob_engine *engine, struct ob_state *state, size_t kept,
+                               size_t n_tokens, struct ob_error *err)
 {
     (void)engine;
     (void)state;
+    (void)kept;
     (void)n_tokens;
     (void)err;
     return OB_OK;

@@ -63,10 +63,12 @@ ob_status ob_pages_create(struct ob_page_pool *pool, const struct ob_plan *plan,
     if (pool->n_pages == 0)
         return OB_OK;
     pool->free_ids = ob_calloc(pool->n_pages, sizeof *pool->free_ids);
-    pool->base = pool->free_ids ? ob_os_reserve(bytes) : NULL;
+    pool->n_tables = ob_calloc(pool->n_pages, sizeof *pool->n_tables);
+    pool->base = pool->free_ids && pool->n_tables ? ob_os_reserve(bytes) : NULL;
     if (!pool->base) {
         free(pool->free_ids);
-        pool->free_ids = NULL;
+        free(pool->n_tables);
+        pool->free_ids = pool->n_tables = NULL;
         return ob_fail_memory(err, bytes, "the KV page pool (a smaller context needs less)");
     }
     for (size_t i = 0; i < pool->n_pages; i++) /* the stack gives out page 0 first */
@@ -80,6 +82,7 @@ void ob_pages_destroy(struct ob_page_pool *pool)
     if (pool->base)
         ob_os_release(pool->base, ob_pages_pool_bytes(pool));
     free(pool->free_ids);
+    free(pool->n_tables);
     *pool = (struct ob_page_pool){0};
 }
 
@@ -101,29 +104,90 @@ ob_status ob_page_table_create(const struct ob_page_pool *pool, size_t max_token
     return OB_OK;
 }
 
+static uint32_t take(struct ob_page_pool *pool)
+{
+    uint32_t id = pool->free_ids[--pool->n_free];
+    pool->n_tables[id] = 1;
+    return id;
+}
+
+static void drop(struct ob_page_pool *pool, uint32_t id)
+{
+    if (--pool->n_tables[id] == 0)
+        pool->free_ids[pool->n_free++] = id;
+}
+
 void ob_page_table_destroy(struct ob_page_pool *pool, struct ob_page_table *table)
 {
     while (table->n_ids > 0)
-        pool->free_ids[pool->n_free++] = table->ids[--table->n_ids];
+        drop(pool, table->ids[--table->n_ids]);
     free(table->ids);
     free(table->sink);
     *table = (struct ob_page_table){0};
 }
 
-ob_status ob_page_table_reserve(struct ob_page_pool *pool, struct ob_page_table *table,
+static ob_status no_room(const struct ob_page_pool *pool, size_t n_tokens, struct ob_error *err)
+{
+    return ob_fail(err, OB_CONTEXT_FULL,
+                   "no room for %zu tokens: the KV pool has %zu of %zu pages free", n_tokens,
+                   pool->n_free, pool->n_pages);
+}
+
+/* A page of the table's own with the content of the one at ids[i]. */
+static void replace_page(struct ob_page_pool *pool, struct ob_page_table *table, size_t i)
+{
+    uint32_t old = table->ids[i], id = take(pool);
+    for (size_t plane = 0; plane < (size_t)pool->n_kv_layers * 2; plane++) {
+        unsigned char *pages = pool->base + plane * pool->n_pages * pool->page_bytes;
+        memcpy(pages + id * pool->page_bytes, pages + old * pool->page_bytes, pool->page_bytes);
+    }
+    drop(pool, old);
+    table->ids[i] = id;
+}
+
+/* The first page of the pool that token n_tokens and those after it go to. */
+static size_t first_written(size_t n_tokens)
+{
+    size_t page = ob_page_of(n_tokens);
+    return page > 0 ? page - 1 : 0;
+}
+
+ob_status ob_page_table_reserve(struct ob_page_pool *pool, struct ob_page_table *table, size_t kept,
                                 size_t n_tokens, struct ob_error *err)
 {
     if (pool->n_kv_layers == 0)
         return OB_OK;
-    size_t need = pages_for(n_tokens);
-    if (need > table->capacity || (need > table->n_ids && need - table->n_ids > pool->n_free))
-        return ob_fail(err, OB_CONTEXT_FULL,
-                       "no room for %zu tokens: the KV pool has %zu of %zu pages free", n_tokens,
-                       pool->n_free, pool->n_pages);
-    while (table->n_ids < need)
-        table->ids[table->n_ids++] = pool->free_ids[--pool->n_free];
+    size_t need = pages_for(n_tokens), old = need < table->n_ids ? need : table->n_ids;
+    size_t first = n_tokens > kept ? first_written(kept) : old, n_new = need - old;
+    for (size_t i = first; i < old; i++)
+        n_new += pool->n_tables[table->ids[i]] > 1;
+    if (need > table->capacity || n_new > pool->n_free)
+        return no_room(pool, n_tokens, err);
     while (table->n_ids > need)
-        pool->free_ids[pool->n_free++] = table->ids[--table->n_ids];
+        drop(pool, table->ids[--table->n_ids]);
+    for (size_t i = first; i < old; i++)
+        if (pool->n_tables[table->ids[i]] > 1)
+            replace_page(pool, table, i);
+    while (table->n_ids < need)
+        table->ids[table->n_ids++] = take(pool);
+    return OB_OK;
+}
+
+ob_status ob_page_table_fork(struct ob_page_pool *pool, const struct ob_page_table *from,
+                             size_t held, struct ob_page_table *to, struct ob_error *err)
+{
+    if (pool->n_kv_layers == 0)
+        return OB_OK;
+    size_t n = pages_for(held), whole = first_written(held);
+    if (n > to->capacity || (n > whole && pool->n_free == 0))
+        return no_room(pool, held, err);
+    memcpy(to->sink, from->sink, ob_pages_sink_bytes(pool));
+    for (; to->n_ids < n; to->n_ids++) {
+        to->ids[to->n_ids] = from->ids[to->n_ids];
+        pool->n_tables[to->ids[to->n_ids]]++;
+    }
+    if (n > whole)
+        replace_page(pool, to, whole);
     return OB_OK;
 }
 

@@ -5,6 +5,9 @@
  * taking a page is popping an id from a stack. Page 0, the sink of 8 tokens, is kept in the
  * session's own memory, so that no full page is spent on it.
  *
+ * Sessions with a common prefix share its pages: each page counts the tables it is in. A table that
+ * is about to write into a page of several gets one of its own first.
+ *
  * Inside a page: [kv head, token, head dim], the tokens of one head together. */
 #ifndef OB_BACKEND_PAGES_H
 #define OB_BACKEND_PAGES_H
@@ -23,6 +26,7 @@ struct ob_page_pool {
     unsigned char *base; /* [n_kv_layers, 2, n_pages] pages */
     uint32_t *free_ids;  /* stack of n_free ids */
     size_t n_free;
+    uint32_t *n_tables; /* [n_pages] tables that a page is in */
 };
 
 /* One session's pages. */
@@ -44,9 +48,15 @@ ob_status ob_page_table_create(const struct ob_page_pool *pool, size_t max_token
                                struct ob_page_table *table, struct ob_error *err);
 void ob_page_table_destroy(struct ob_page_pool *pool, struct ob_page_table *table);
 
-/* Own the pages of exactly n_tokens tokens. OB_CONTEXT_FULL: nothing changed. */
-ob_status ob_page_table_reserve(struct ob_page_pool *pool, struct ob_page_table *table,
+/* Have the pages of exactly n_tokens tokens. The first `kept` keep their content; the pages of those
+ * after them are then this table's alone. OB_CONTEXT_FULL: nothing changed. */
+ob_status ob_page_table_reserve(struct ob_page_pool *pool, struct ob_page_table *table, size_t kept,
                                 size_t n_tokens, struct ob_error *err);
+
+/* Make `to`, which has no pages, hold the `held` tokens that `from` does. Pages are shared, but not the
+ * last one unless it is full. OB_CONTEXT_FULL: nothing changed. */
+ob_status ob_page_table_fork(struct ob_page_pool *pool, const struct ob_page_table *from,
+                             size_t held, struct ob_page_table *to, struct ob_error *err);
 
 /* Keys or values of KV head `head` in page `page` of KV layer `kv_layer`: [page tokens, head dim]. */
 void *ob_page_data(const struct ob_page_pool *pool, const struct ob_page_table *table, int kv_layer,

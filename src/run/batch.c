@@ -37,12 +37,11 @@ static ob_status check(struct ob_session *const *sessions, const int32_t *ids, s
 /* Pages for one more token each; on failure those already taken go back. */
 static ob_status reserve_all(struct ob_session *const *sessions, size_t n, struct ob_error *err)
 {
-    struct ob_engine *engine = sessions[0]->model->engine;
     for (size_t i = 0; i < n; i++) {
-        ob_status status = engine->backend->state_reserve(engine, sessions[i]->state,
-                                                          sessions[i]->length + 1, err);
+        size_t length = sessions[i]->length;
+        ob_status status = ob_session_reserve(sessions[i], length, length + 1, err);
         while (status != OB_OK && i-- > 0)
-            engine->backend->state_reserve(engine, sessions[i]->state, sessions[i]->length, NULL);
+            ob_session_reserve(sessions[i], sessions[i]->length, sessions[i]->length, NULL);
         if (status != OB_OK)
             return status;
     }
@@ -71,7 +70,8 @@ static void fall_back(struct ob_session *const *sessions, size_t n)
     struct ob_engine *engine = sessions[0]->model->engine;
     for (size_t i = 0; i < n; i++) {
         ob_session_follow_state(sessions[i]);
-        engine->backend->state_reserve(engine, sessions[i]->state, sessions[i]->length, NULL);
+        engine->backend->state_reserve(engine, sessions[i]->state, sessions[i]->length,
+                                       sessions[i]->length, NULL);
     }
 }
 
@@ -81,7 +81,6 @@ static ob_status run_locked(struct ob_session *const *sessions, const int32_t *i
     struct ob_model *m = sessions[0]->model;
     struct ob_segment segments[MOST];
     int32_t rope_at[MOST][3], wanted[MOST];
-    OB_TRY(reserve_all(sessions, n, err));
     for (size_t i = 0; i < n; i++) {
         size_t at = sessions[i]->length;
         segments[i] = (struct ob_segment){sessions[i]->state, i, 1, at};
@@ -111,6 +110,7 @@ ob_status ob_run_batch(struct ob_session *const *sessions, const int32_t *ids, s
     if (n == 0)
         return ob_fail(err, OB_INVALID_ARGUMENT, "a batch needs at least one session");
     OB_TRY(check(sessions, ids, n, err));
+    OB_TRY(reserve_all(sessions, n, err));
     pthread_mutex_lock(&sessions[0]->model->lock);
     ob_status status = run_locked(sessions, ids, n, err);
     pthread_mutex_unlock(&sessions[0]->model->lock);

@@ -8,6 +8,11 @@ static size_t slot_floats(const struct ob_checkpoints *c)
     return c->fixed_floats + c->n_logits;
 }
 
+size_t ob_checkpoints_bytes(const struct ob_checkpoints *c)
+{
+    return slot_floats(c) * sizeof(float);
+}
+
 static float *slot_of(const struct ob_checkpoints *c, const struct ob_checkpoint *item)
 {
     return c->slab + item->slot * slot_floats(c);

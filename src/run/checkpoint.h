@@ -35,6 +35,9 @@ ob_status ob_checkpoints_create(const struct ob_engine *engine, size_t budget_by
                                 struct ob_checkpoints *out, struct ob_error *err);
 void ob_checkpoints_destroy(struct ob_checkpoints *c);
 
+/* Bytes of one. */
+size_t ob_checkpoints_bytes(const struct ob_checkpoints *c);
+
 /* Keep the state, which holds n_tokens tokens, with its logits. One that is there already stays.
  * Fails only where the backend's copy does; nothing is then kept. Locked, as every engine call. */
 ob_status ob_checkpoints_take(struct ob_checkpoints *c, struct ob_engine *engine,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "run/park.h"
 
 enum {
     CHECKPOINT_BYTES = 1 << 30, /* seven of the 27B shape */
@@ -40,7 +41,7 @@ void ob_session_close(struct ob_session *s)
     free(s);
 }
 
-static ob_status allocate(struct ob_session *s, size_t checkpoint_bytes, struct ob_error *err)
+static ob_status allocate(struct ob_session *s, struct ob_error *err)
 {
     size_t rows = s->model->plan->max_rows;
     s->ids = ob_calloc(s->n_ctx, sizeof *s->ids);
@@ -49,7 +50,7 @@ static ob_status allocate(struct ob_session *s, size_t checkpoint_bytes, struct 
     s->wanted = ob_calloc(rows, sizeof *s->wanted);
     if (!s->ids || !s->logits || !s->rope_at || !s->wanted)
         return ob_fail_memory(err, s->n_ctx * sizeof *s->ids, "a session");
-    OB_TRY(ob_checkpoints_create(s->model->engine, checkpoint_bytes, &s->checkpoints, err));
+    OB_TRY(ob_checkpoints_create(s->model->engine, s->checkpoint_bytes, &s->checkpoints, err));
     pthread_mutex_lock(&s->model->lock);
     ob_status status = backend_of(s)->state_create(s->model->engine, s->n_ctx, &s->state, err);
     pthread_mutex_unlock(&s->model->lock);
@@ -72,8 +73,8 @@ ob_status ob_session_open(struct ob_model *model, const struct ob_session_option
     s->model = model;
     s->n_ctx = n_ctx;
     s->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : CHECKPOINT_EVERY;
-    ob_status status =
-        allocate(s, o->checkpoint_bytes ? o->checkpoint_bytes : CHECKPOINT_BYTES, err);
+    s->checkpoint_bytes = o->checkpoint_bytes ? o->checkpoint_bytes : CHECKPOINT_BYTES;
+    ob_status status = allocate(s, err);
     if (status != OB_OK) {
         ob_session_close(s);
         return status;
@@ -115,22 +116,25 @@ static ob_status check_ids(const struct ob_session *s, const int32_t *ids, size_
     return OB_OK;
 }
 
-/* Give the state pages for exactly n_tokens tokens. */
-static ob_status reserve(struct ob_session *s, size_t n_tokens, struct ob_error *err)
+ob_status ob_session_reserve(struct ob_session *s, size_t kept, size_t n_tokens,
+                             struct ob_error *err)
 {
+    ob_status status;
     if (n_tokens > s->n_ctx)
         return ob_fail(err, OB_CONTEXT_FULL, "%zu tokens do not fit: the session holds at most %zu",
                        n_tokens, s->n_ctx);
-    pthread_mutex_lock(&s->model->lock);
-    ob_status status = backend_of(s)->state_reserve(s->model->engine, s->state, n_tokens, err);
-    pthread_mutex_unlock(&s->model->lock);
+    do {
+        pthread_mutex_lock(&s->model->lock);
+        status = backend_of(s)->state_reserve(s->model->engine, s->state, kept, n_tokens, err);
+        pthread_mutex_unlock(&s->model->lock);
+    } while (status == OB_CONTEXT_FULL && s->park && ob_park_give_up_oldest(s->park));
     return status;
 }
 
 /* Fewer pages than it has: cannot fail. */
 static void give_back_pages(struct ob_session *s)
 {
-    ob_status status = reserve(s, s->length, NULL);
+    ob_status status = ob_session_reserve(s, s->length, s->length, NULL);
     (void)status;
 }
 
@@ -275,7 +279,7 @@ static ob_status append(struct ob_session *s, const int32_t *ids, size_t n_ids,
         return ob_fail(err, OB_CONTEXT_FULL,
                        "%zu tokens do not fit after %zu: the session holds at most %zu", n_ids,
                        s->length, s->n_ctx);
-    OB_TRY(reserve(s, s->length + n_ids, err));
+    OB_TRY(ob_session_reserve(s, s->length, s->length + n_ids, err));
     ob_status status = read_ids(s, ids, n_ids, sink, err);
     if (status != OB_OK)
         give_back_pages(s);
@@ -315,16 +319,27 @@ ob_status ob_session_score(struct ob_session *s, const int32_t *ids, size_t n_id
     return append(s, ids, n_ids, &sink, err);
 }
 
-/* Cut the session to at most n_tokens tokens, which are a prefix of its ledger, and say how many it
- * still holds. `want_logits` asks for the logits after them too, which only a checkpoint has. */
-static ob_status keep_prefix(struct ob_session *s, size_t n_tokens, bool want_logits,
-                             struct ob_error *err)
+size_t ob_session_usable(const struct ob_session *s, const int32_t *ids, size_t n_ids,
+                         size_t *n_common)
+{
+    size_t common = 0;
+    while (common < s->length && common < n_ids && s->ids[common] == ids[common])
+        common++;
+    *n_common = common;
+    if (common == s->length && (common < n_ids || s->logits_at == common))
+        return common;
+    if (s->checkpoints.fixed_floats > 0) /* 0: all is read again */
+        return ob_checkpoints_find(&s->checkpoints, common);
+    /* Where nothing would be left to read, the logits come from reading the last token again. */
+    return common == n_ids && common > 0 ? common - 1 : common;
+}
+
+/* Cut the session to `kept` tokens, which ob_session_usable said it can keep. */
+static ob_status keep_prefix(struct ob_session *s, size_t kept, struct ob_error *err)
 {
     ob_status status = OB_OK;
-    ob_checkpoints_forget_after(&s->checkpoints, n_tokens);
-    size_t at = ob_checkpoints_find(&s->checkpoints, n_tokens);
-    if (want_logits && at != n_tokens)
-        n_tokens--;
+    size_t at = ob_checkpoints_find(&s->checkpoints, kept);
+    ob_checkpoints_forget_after(&s->checkpoints, kept);
     pthread_mutex_lock(&s->model->lock);
     if (at > 0) {
         status =
@@ -335,7 +350,7 @@ static ob_status keep_prefix(struct ob_session *s, size_t n_tokens, bool want_lo
             ob_session_follow_state(s);
         }
     } else {
-        s->length = backend_of(s)->state_truncate(s->model->engine, s->state, n_tokens);
+        s->length = backend_of(s)->state_truncate(s->model->engine, s->state, kept);
     }
     pthread_mutex_unlock(&s->model->lock);
     return status;
@@ -354,26 +369,28 @@ static const char *why_reused(size_t held, size_t common, size_t most, size_t re
                : "a recurrent state cannot go back, so all is read again";
 }
 
-/* Hold ids [n_ids] of which the first `common` are the ledger's. Pages for all are reserved. */
-static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids, size_t common,
+/* Hold ids [n_ids], keeping what can be kept. Whole or not at all until pages for it are there. */
+static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids,
                       struct ob_sync_report *report, struct ob_error *err)
 {
     struct sink none = {0};
-    size_t held = s->length, reused = held;
+    size_t held = s->length, common, kept = ob_session_usable(s, ids, n_ids, &common);
+    OB_TRY(ob_session_reserve(s, kept, n_ids, err));
     ob_status status = OB_OK;
-    if (common < held || (n_ids == held && s->logits_at != held)) {
-        /* Where nothing would be left to read, the logits must come from somewhere: a checkpoint, or
-         * reading the last wanted token again. */
-        bool all = common == n_ids && n_ids > 0;
-        status = keep_prefix(s, common, all, err);
-        reused = s->length;
+    if (kept < held) {
+        status = keep_prefix(s, kept, err);
+        kept = s->length;
         report->reason =
-            why_reused(held, common, all && reused < common ? common - 1 : common, reused);
+            why_reused(held, common, kept + 1 == common && common == n_ids ? kept : common, kept);
     }
     if (status == OB_OK)
-        status = read_ids(s, ids + reused, n_ids - reused, &none, err);
-    report->n_reused = reused;
-    report->n_read = s->length - reused;
+        status = read_ids(s, ids + kept, n_ids - kept, &none, err);
+    if (kept == 0)
+        report->source = "nothing";
+    else if (!report->source)
+        report->source = kept < held && s->checkpoints.fixed_floats > 0 ? "checkpoint" : "ledger";
+    report->n_reused = kept;
+    report->n_read = s->length - kept;
     give_back_pages(s);
     return status;
 }
@@ -385,18 +402,18 @@ ob_status ob_session_rollback(struct ob_session *s, size_t length, struct ob_err
                        "cannot go back to %zu tokens: the session holds %zu", length, s->length);
     if (length == s->length && (length == 0 || s->logits_at == length))
         return OB_OK;
-    struct ob_sync_report report;
-    return hold(s, s->ids, length, length, &report, err);
+    struct ob_sync_report report = {0};
+    return hold(s, s->ids, length, &report, err);
 }
 
 static void report_difference(const struct ob_session *s, const int32_t *ids, size_t n_ids,
-                              struct ob_sync_report *report)
+                              const char *source, struct ob_sync_report *report)
 {
     size_t common = 0;
     while (common < s->length && common < n_ids && s->ids[common] == ids[common])
         common++;
     *report = (struct ob_sync_report){
-        .n_wanted = n_ids, .n_held = s->length, .n_common = common, .n_reused = common};
+        .n_wanted = n_ids, .n_held = s->length, .n_common = common, .source = source};
     for (size_t i = 0; i < 6; i++) {
         report->held[i] = common + i < s->length ? s->ids[common + i] : -1;
         report->wanted[i] = common + i < n_ids ? ids[common + i] : -1;
@@ -414,11 +431,14 @@ ob_status ob_session_sync(struct ob_session *s, const int32_t *ids, size_t n_ids
     if (n_ids == 0)
         return ob_fail(err, OB_INVALID_ARGUMENT, "a sync needs at least one token");
     OB_TRY(check_ids(s, ids, n_ids, err));
-    report_difference(s, ids, n_ids, report);
+    if (n_ids > s->n_ctx)
+        return ob_fail(err, OB_CONTEXT_FULL, "%zu tokens do not fit: the session holds at most %zu",
+                       n_ids, s->n_ctx);
+    const char *source = s->park ? ob_park_choose(s->park, s, ids, n_ids) : NULL;
+    report_difference(s, ids, n_ids, source, report);
     /* Where the ledger ends now, a message does; and so it will be where the prompt ends. */
     if (report->n_common == s->length && n_ids > s->length)
         OB_TRY(ob_session_checkpoint(s, err));
-    OB_TRY(reserve(s, n_ids > s->length ? n_ids : s->length, err));
-    OB_TRY(hold(s, ids, n_ids, report->n_common, report, err));
+    OB_TRY(hold(s, ids, n_ids, report, err));
     return ob_session_checkpoint(s, err);
 }

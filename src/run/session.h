@@ -18,6 +18,9 @@ struct ob_session {
 
     struct ob_checkpoints checkpoints; /* each of a prefix of the ledger */
     size_t checkpoint_every;           /* tokens, in long reads */
+    size_t checkpoint_bytes;
+
+    struct ob_park *park; /* or NULL */
 
     /* Tables of a run, [max rows]. */
     int32_t (*rope_at)[3];
@@ -35,6 +38,22 @@ struct ob_session {
 /* Leave a checkpoint of what the session holds, unless it holds nothing, its logits are missing, or
  * there is one. Fails only where a device's copy does. */
 ob_status ob_session_checkpoint(struct ob_session *session, struct ob_error *err);
+
+/* Give the state pages for exactly n_tokens tokens, those after the first `kept` to be written; parked
+ * sessions make room, the oldest first. With kept == n_tokens <= length it cannot fail. OB_CONTEXT_FULL. */
+ob_status ob_session_reserve(struct ob_session *session, size_t kept, size_t n_tokens,
+                             struct ob_error *err);
+
+/* Tokens of the session that it could keep on the way to holding ids [n_ids]; *n_common is how many its
+ * ledger has in common with them. */
+size_t ob_session_usable(const struct ob_session *session, const int32_t *ids, size_t n_ids,
+                         size_t *n_common);
+
+/* Exchange what two sessions of one model and one n_ctx hold, checkpoints included. */
+void ob_session_swap(struct ob_session *a, struct ob_session *b);
+
+/* Bytes of memory that what the session holds takes. Pages that are shared count for each. */
+size_t ob_session_bytes(const struct ob_session *session);
 
 /* After a failed run the ledger follows what the state still holds. Locked. */
 void ob_session_follow_state(struct ob_session *session);

@@ -235,16 +235,11 @@ static ob_status fill_state(struct ob_session *s, const struct ob_snapshot *snap
     return OB_OK;
 }
 
+/* Pages are reserved. Locked. */
 static ob_status take_over(struct ob_session *s, const struct ob_snapshot *snapshot,
                            const struct ob_chunk *chunks, size_t n, struct ob_error *err)
 {
-    struct ob_engine *engine = s->model->engine;
     size_t n_ids = snapshot->info.n_ids;
-    if (n_ids > s->n_ctx)
-        return ob_fail(err, OB_CONTEXT_FULL,
-                       "%s: its %zu tokens do not fit: the session holds at most %zu",
-                       snapshot->path, n_ids, s->n_ctx);
-    OB_TRY(engine->backend->state_reserve(engine, s->state, n_ids, err));
     ob_checkpoints_forget_after(&s->checkpoints, 0);
     ob_status status = fill_state(s, snapshot, chunks, n, err);
     if (status != OB_OK) { /* a device failed half-way: nothing is left */
@@ -269,6 +264,12 @@ ob_status ob_session_restore(struct ob_session *s, struct ob_snapshot *snapshot,
     OB_TRY(ob_snapshot_chunks(m, snapshot->info.n_ids, snapshot->chunks[1].bytes > 0,
                               snapshot->chunks[2].bytes, &chunks, &n, err));
     ob_status status = check_chunks(snapshot, m, chunks, n, err);
+    if (status == OB_OK && snapshot->info.n_ids > s->n_ctx)
+        status = ob_fail(err, OB_CONTEXT_FULL,
+                         "%s: its %zu tokens do not fit: the session holds at most %zu",
+                         snapshot->path, snapshot->info.n_ids, s->n_ctx);
+    if (status == OB_OK)
+        status = ob_session_reserve(s, 0, snapshot->info.n_ids, err);
     if (status == OB_OK) {
         pthread_mutex_lock(&m->lock);
         status = take_over(s, snapshot, chunks, n, err);

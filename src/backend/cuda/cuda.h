@@ -161,8 +161,8 @@ void cuda_pool_destroy(struct cuda_engine *e);
 ob_status cuda_state_create(struct ob_engine *engine, size_t max_tokens, struct ob_state **out,
                             struct ob_error *err);
 void cuda_state_destroy(struct ob_engine *engine, struct ob_state *state);
-ob_status cuda_state_reserve(struct ob_engine *engine, struct ob_state *state, size_t n_tokens,
-                             struct ob_error *err);
+ob_status cuda_state_reserve(struct ob_engine *engine, struct ob_state *state, size_t kept,
+                             size_t n_tokens, struct ob_error *err);
 size_t cuda_state_truncate(struct ob_engine *engine, struct ob_state *state, size_t n_tokens);
 size_t cuda_page_bytes(const struct ob_engine *engine, size_t page);
 ob_status cuda_state_read(struct ob_engine *engine, const struct ob_state *state,

@@ -144,9 +144,10 @@ ob_status cuda_state_create(struct ob_engine *engine, size_t max_tokens, struct 
     return OB_OK;
 }
 
-ob_status cuda_state_reserve(struct ob_engine *engine, struct ob_state *state, size_t n_tokens,
-                             struct ob_error *err)
+ob_status cuda_state_reserve(struct ob_engine *engine, struct ob_state *state, size_t kept,
+                             size_t n_tokens, struct ob_error *err)
 {
+    (void)kept; /* no page is shared here */
     struct cuda_engine *e = cuda(engine);
     struct cuda_pool *pool = &e->pool;
     if (pool->n_layers == 0)
