@@ -132,6 +132,30 @@ wait_for_prompt
 say 'Hello!'
 wait_for '^Do you need help with anything else?$'
 
+echo "wide characters are edited whole, and a line survives a window made narrow and wide again"
+start -- --temp 0 -n 4
+edited() { terminal capture-pane -p -t chat | sed 's/ *$//' | grep -qx "$1"; }
+keys -l '日本語もじé👍'
+keys BSpace BSpace BSpace
+wait_until "the line with three characters gone" edited '> 日本語も'
+keys Left Left
+keys -l 'ab'
+wait_until "letters between wide characters" edited '> 日本ab語も'
+keys C-e
+keys -l ' the quick brown fox 日本語日本語日本語日本語日本語日本語日本語 jumps'
+terminal resize-window -t chat -x 30 -y 40
+keys BSpace
+wait_until "the line in a narrow window" edited '本語日本語日本語 jump'
+terminal resize-window -t chat -x 100 -y 40
+keys -l ' 🦊'
+keys Enter
+wait_for 'it reached its limit'
+wait_for_prompt
+say "/save $folder/said.json"
+for ((i = 0; i < 100; i++)); do [ -s "$folder/said.json" ] && break; sleep 0.1; done
+grep -q '"content": "日本ab語も the quick brown fox 日本語日本語日本語日本語日本語日本語日本語 jump 🦊"' \
+    "$folder/said.json" || fail "another text was said: $(cat "$folder/said.json")"
+
 echo "a thought is dimmed, but not under NO_COLOR"
 dimmed() { terminal capture-pane -p -e -t chat | grep -c $'\033\\[2m' || true; }
 start -- --temp 0 --think on
