@@ -156,6 +156,38 @@ static void test_same_bytes(void **state)
     unlink(in_folder("second"));
 }
 
+/* A recurrent session that was restored goes back to where its last prompts ended, reading nothing. */
+static void test_going_back(void **state)
+{
+    (void)state;
+    struct rng rng = {12};
+    struct ob_error err;
+    struct ob_sync_report report;
+    int32_t ids[N_CTX];
+    fill_ids(&rng, ids, N_CTX);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F16);
+    struct ob_session *session = test_session(model);
+    for (size_t n = 20; n <= 80; n += 20)
+        CHECK_OK(ob_session_sync(session, ids, n, NULL, &err), err);
+    CHECK_OK(ob_session_append(session, ids + 80, 5, &err), err); /* an answer */
+    save(session, in_folder("back"));
+    for (size_t wanted = 90; wanted >= 30; wanted -= 10) {
+        restore(session, in_folder("back"));
+        CHECK_OK(ob_session_sync(session, ids, wanted, &report, &err), err);
+        assert_int_equal(report.n_reused, wanted > 85    ? 85
+                                          : wanted >= 80 ? 80
+                                          : wanted >= 60 ? 60
+                                                         : 0);
+        check_cold(model, session, ids, wanted);
+        /* The same again reads at most one token. */
+        CHECK_OK(ob_session_sync(session, ids, wanted, &report, &err), err);
+        assert_true(report.n_read <= 1);
+    }
+    ob_session_close(session);
+    ob_model_close(model);
+    unlink(in_folder("back"));
+}
+
 /* Restoring `path` fails with a message that holds `part`, and leaves the session alone. */
 static void expect_refused(struct ob_model *model, struct ob_session *session, const char *path,
                            const char *part)
@@ -190,10 +222,13 @@ static void test_damage(void **state)
     struct ob_session *session = test_session(model);
     struct ob_chunk *chunks;
     size_t n_chunks, at = sizeof(struct ob_snapshot_header);
-    CHECK_OK(ob_session_append(session, ids, 140, &err), err);
+    for (size_t i = 80; i <= 100; i += 10) /* so that there are checkpoints */
+        CHECK_OK(ob_session_sync(session, ids, i, NULL, &err), err);
+    CHECK_OK(ob_session_append(session, ids + 100, 40, &err), err);
     save(session, path);
     size_t n = read_file(path, bytes, sizeof bytes);
-    CHECK_OK(ob_snapshot_chunks(model, 140, true, 6, &chunks, &n_chunks, &err), err);
+    struct ob_snapshot_content content = {140, 6, true, {90, 100}, 2};
+    CHECK_OK(ob_snapshot_chunks(model, &content, &chunks, &n_chunks, &err), err);
     for (size_t i = 0; i < n_chunks; at += chunks[i++].bytes) {
         size_t byte = at + rng_below(&rng, chunks[i].bytes);
         char name[64];
@@ -390,10 +425,10 @@ static void test_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walks),   cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_damage),  cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_killed),  cmocka_unit_test(test_two_writers),
-        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_walks),       cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_going_back),  cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_foreign),     cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_two_writers), cmocka_unit_test(test_no_room),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -78,16 +78,22 @@ static size_t free_slot(const struct ob_checkpoints *c)
     return slot;
 }
 
+/* A slot for one of n_tokens tokens, which counts once it is added to the items. A timeline only grows,
+ * so it is the last. */
+static struct ob_checkpoint make_room(struct ob_checkpoints *c, size_t n_tokens)
+{
+    if (c->n == c->n_slots)
+        remove_item(c, cheapest(c));
+    return (struct ob_checkpoint){n_tokens, free_slot(c)};
+}
+
 ob_status ob_checkpoints_take(struct ob_checkpoints *c, struct ob_engine *engine,
                               const struct ob_state *state, size_t n_tokens, const float *logits,
                               struct ob_error *err)
 {
     if (c->n_slots == 0 || ob_checkpoints_find(c, n_tokens) == n_tokens)
         return OB_OK;
-    /* A timeline only grows, so the new one is the last. */
-    if (c->n == c->n_slots)
-        remove_item(c, cheapest(c));
-    struct ob_checkpoint item = {n_tokens, free_slot(c)};
+    struct ob_checkpoint item = make_room(c, n_tokens);
     float *to = slot_of(c, &item);
     for (int i = 0; i < engine->plan->n_states; i++) {
         const struct ob_state_shape *shape = &engine->plan->states[i];
@@ -100,6 +106,20 @@ ob_status ob_checkpoints_take(struct ob_checkpoints *c, struct ob_engine *engine
     memcpy(to, logits, c->n_logits * sizeof *to);
     c->items[c->n++] = item;
     return OB_OK;
+}
+
+void ob_checkpoints_add(struct ob_checkpoints *c, size_t n_tokens, const void *data)
+{
+    if (c->n_slots == 0)
+        return;
+    struct ob_checkpoint item = make_room(c, n_tokens);
+    memcpy(slot_of(c, &item), data, ob_checkpoints_bytes(c));
+    c->items[c->n++] = item;
+}
+
+const float *ob_checkpoints_data(const struct ob_checkpoints *c, size_t i)
+{
+    return slot_of(c, &c->items[i]);
 }
 
 size_t ob_checkpoints_find(const struct ob_checkpoints *c, size_t most)

@@ -44,6 +44,13 @@ ob_status ob_checkpoints_take(struct ob_checkpoints *c, struct ob_engine *engine
                               const struct ob_state *state, size_t n_tokens, const float *logits,
                               struct ob_error *err);
 
+/* The same with what an earlier checkpoint of n_tokens tokens, more than those that are there, was:
+ * `data` [ob_checkpoints_bytes] is as ob_checkpoints_data gave it, at any address. */
+void ob_checkpoints_add(struct ob_checkpoints *c, size_t n_tokens, const void *data);
+
+/* What checkpoint `i` keeps: the states in the order of the plan, then the logits. */
+const float *ob_checkpoints_data(const struct ob_checkpoints *c, size_t i);
+
 /* Tokens of the last checkpoint at or before `most`; 0: there is none. */
 size_t ob_checkpoints_find(const struct ob_checkpoints *c, size_t most);
 

@@ -79,29 +79,44 @@ static struct ob_chunk fixed_chunk(const struct ob_model *m, int state)
     return chunk;
 }
 
-ob_status ob_snapshot_chunks(const struct ob_model *m, size_t n_ids, bool logits, size_t n_note,
+static struct ob_chunk checkpoint_chunk(const struct ob_model *m, size_t n_tokens)
+{
+    struct ob_chunk chunk = {.kind = OB_CHUNK_CHECKPOINT,
+                             .bytes = (size_t)m->plan->n_vocab * sizeof(float),
+                             .n_tokens = n_tokens};
+    for (int i = 0; i < m->plan->n_states; i++)
+        if (m->plan->states[i].kind != OB_STATE_KV)
+            chunk.bytes += ob_state_floats(&m->plan->states[i]) * sizeof(float);
+    snprintf(chunk.name, sizeof chunk.name, OB_CHECKPOINT_NAME "%zu", n_tokens);
+    return chunk;
+}
+
+ob_status ob_snapshot_chunks(const struct ob_model *m, const struct ob_snapshot_content *content,
                              struct ob_chunk **out, size_t *n, struct ob_error *err)
 {
-    size_t most = 3 + 2 * (size_t)m->plan->n_states;
+    size_t most = 3 + 2 * (size_t)m->plan->n_states + content->n_checkpoints, at = 0;
+    size_t n_logits = content->logits ? (size_t)m->plan->n_vocab : 0;
     if (!m->engine->backend->state_read)
         return ob_fail(err, OB_UNSUPPORTED, "sessions of the %s backend cannot be saved",
                        m->engine->backend->name);
     struct ob_chunk *c = ob_calloc(most, sizeof *c);
     if (!c)
         return ob_fail_memory(err, most * sizeof *c, "a snapshot's chunks");
-    *n = 0;
-    c[(*n)++] = (struct ob_chunk){"tokens", n_ids * sizeof(int32_t), .kind = OB_CHUNK_TOKENS};
-    c[(*n)++] = (struct ob_chunk){"logits", logits ? (size_t)m->plan->n_vocab * sizeof(float) : 0,
-                                  .kind = OB_CHUNK_LOGITS};
-    c[(*n)++] = (struct ob_chunk){"note", n_note, .kind = OB_CHUNK_NOTE};
+    c[at++] =
+        (struct ob_chunk){"tokens", content->n_ids * sizeof(int32_t), .kind = OB_CHUNK_TOKENS};
+    c[at++] = (struct ob_chunk){"logits", n_logits * sizeof(float), .kind = OB_CHUNK_LOGITS};
+    c[at++] = (struct ob_chunk){"note", content->n_note, .kind = OB_CHUNK_NOTE};
     for (int i = 0; i < m->plan->n_states; i++) {
         if (m->plan->states[i].kind == OB_STATE_KV) {
-            c[(*n)++] = kv_chunk(m, i, false, n_ids);
-            c[(*n)++] = kv_chunk(m, i, true, n_ids);
+            c[at++] = kv_chunk(m, i, false, content->n_ids);
+            c[at++] = kv_chunk(m, i, true, content->n_ids);
         } else {
-            c[(*n)++] = fixed_chunk(m, i);
+            c[at++] = fixed_chunk(m, i);
         }
     }
+    for (size_t i = 0; i < content->n_checkpoints; i++)
+        c[at++] = checkpoint_chunk(m, content->checkpoints[i]);
     *out = c;
+    *n = at;
     return OB_OK;
 }

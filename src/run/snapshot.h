@@ -11,7 +11,9 @@
  *   logits            f32 [n_vocab] after the last token, or nothing
  *   note              the caller's
  *   layer L keys, layer L values    the KV pages on the grid of batch.h, unused tokens zero
- *   layer L conv, layer L delta     f32, a state of fixed size */
+ *   layer L conv, layer L delta     f32, a state of fixed size
+ *   checkpoint N      f32, all states of fixed size and the logits after the first N tokens: what lets a
+ *                     recurrent model go back by a message; the newest two, if there are any */
 #ifndef OB_RUN_SNAPSHOT_H
 #define OB_RUN_SNAPSHOT_H
 
@@ -29,6 +31,7 @@ enum {
     /* Counts the changes of any result of the kernels in any bit. */
     OB_SNAPSHOT_ARITHMETIC = 1,
     OB_CHUNK_NAME = 32,
+    OB_SNAPSHOT_CHECKPOINTS = 2, /* at most */
     OB_HASH_HEX = 33,
 };
 
@@ -46,18 +49,37 @@ extern const char ob_snapshot_magic[16];
 struct ob_chunk {
     char name[OB_CHUNK_NAME];
     size_t bytes;
-    enum ob_chunk_kind { OB_CHUNK_TOKENS, OB_CHUNK_LOGITS, OB_CHUNK_NOTE, OB_CHUNK_STATE } kind;
+    enum ob_chunk_kind {
+        OB_CHUNK_TOKENS,
+        OB_CHUNK_LOGITS,
+        OB_CHUNK_NOTE,
+        OB_CHUNK_STATE,
+        OB_CHUNK_CHECKPOINT
+    } kind;
     struct ob_state_place place; /* of a state; `page` runs over n_pages */
     size_t n_pages;              /* 0: a state of fixed size */
+    size_t n_tokens;             /* of a checkpoint */
 };
 
-/* Chunks of a session of n_ids tokens: *chunks [*n], free() them. OB_NO_MEMORY. */
-ob_status ob_snapshot_chunks(const struct ob_model *model, size_t n_ids, bool logits, size_t n_note,
-                             struct ob_chunk **chunks, size_t *n, struct ob_error *err);
+/* What decides the chunks of a session of one model. */
+struct ob_snapshot_content {
+    size_t n_ids, n_note;
+    bool logits;
+    size_t checkpoints[OB_SNAPSHOT_CHECKPOINTS]; /* [n_checkpoints] their tokens, ascending */
+    size_t n_checkpoints;
+};
+
+/* The chunks: *chunks [*n], free() them. OB_NO_MEMORY, OB_UNSUPPORTED by the backend. */
+ob_status ob_snapshot_chunks(const struct ob_model *model,
+                             const struct ob_snapshot_content *content, struct ob_chunk **chunks,
+                             size_t *n, struct ob_error *err);
 
 /* What a model is, as strings that must be equal to go on from a snapshot: name and value, the
  * latter alive as long as the model. NULL past the last. Locked, since it may hash the file. */
 const char *ob_snapshot_identity(struct ob_model *model, size_t i, const char **value);
+
+/* The name of a checkpoint's chunk is this and the number of its tokens. */
+#define OB_CHECKPOINT_NAME "checkpoint "
 
 /* A checksum as 32 hexadecimal digits. */
 void ob_snapshot_hex(XXH128_hash_t hash, char hex[OB_HASH_HEX]);

@@ -200,6 +200,26 @@ static ob_status check_identity(const struct ob_snapshot *s, struct ob_model *m,
     return status;
 }
 
+/* What the stored chunks say they are. Checkpoints are the last ones. */
+static ob_status read_content(const struct ob_snapshot *s, struct ob_snapshot_content *content,
+                              struct ob_error *err)
+{
+    const size_t prefix = strlen(OB_CHECKPOINT_NAME);
+    size_t first = s->n_chunks, last = 0;
+    *content = (struct ob_snapshot_content){
+        .n_ids = s->info.n_ids, .n_note = s->info.n_note, .logits = s->chunks[1].bytes > 0};
+    while (first > 0 && strncmp(s->chunks[first - 1].name, OB_CHECKPOINT_NAME, prefix) == 0)
+        first--;
+    for (size_t i = first; i < s->n_chunks; i++) {
+        size_t n_tokens = (size_t)strtoull(s->chunks[i].name + prefix, NULL, 10);
+        if (n_tokens <= last || n_tokens >= s->info.n_ids || i - first >= OB_SNAPSHOT_CHECKPOINTS)
+            return ob_fail(err, OB_BAD_FILE, "%s: chunk '%s' is not what a session can have",
+                           s->path, s->chunks[i].name);
+        content->checkpoints[content->n_checkpoints++] = last = n_tokens;
+    }
+    return OB_OK;
+}
+
 /* The stored chunks are those of this model, ids and all. */
 static ob_status check_chunks(const struct ob_snapshot *s, const struct ob_model *m,
                               const struct ob_chunk *chunks, size_t n, struct ob_error *err)
@@ -224,6 +244,8 @@ static ob_status fill_state(struct ob_session *s, const struct ob_snapshot *snap
     for (size_t i = FIRST_CHUNKS; i < n; i++) {
         const unsigned char *from = snapshot->chunks[i].data;
         struct ob_state_place place = chunks[i].place;
+        if (chunks[i].kind != OB_CHUNK_STATE)
+            break;
         if (engine->plan->states[place.state].kind != OB_STATE_KV)
             OB_TRY(engine->backend->state_write(engine, s->state, place, from, err));
         for (; place.page < chunks[i].n_pages; place.page++) {
@@ -247,6 +269,9 @@ static ob_status take_over(struct ob_session *s, const struct ob_snapshot *snaps
         ob_session_follow_state(s);
         return status;
     }
+    for (size_t i = 0; i < n; i++)
+        if (chunks[i].kind == OB_CHUNK_CHECKPOINT)
+            ob_checkpoints_add(&s->checkpoints, chunks[i].n_tokens, snapshot->chunks[i].data);
     memcpy(s->ids, snapshot->info.ids, n_ids * sizeof *s->ids);
     memcpy(s->logits, snapshot->chunks[1].data, snapshot->chunks[1].bytes);
     s->length = n_ids;
@@ -258,11 +283,12 @@ ob_status ob_session_restore(struct ob_session *s, struct ob_snapshot *snapshot,
                              const char **notice, struct ob_error *err)
 {
     struct ob_model *m = s->model;
+    struct ob_snapshot_content content;
     struct ob_chunk *chunks;
     size_t n;
     OB_TRY(check_identity(snapshot, m, err));
-    OB_TRY(ob_snapshot_chunks(m, snapshot->info.n_ids, snapshot->chunks[1].bytes > 0,
-                              snapshot->chunks[2].bytes, &chunks, &n, err));
+    OB_TRY(read_content(snapshot, &content, err));
+    OB_TRY(ob_snapshot_chunks(m, &content, &chunks, &n, err));
     ob_status status = check_chunks(snapshot, m, chunks, n, err);
     if (status == OB_OK && snapshot->info.n_ids > s->n_ctx)
         status = ob_fail(err, OB_CONTEXT_FULL,

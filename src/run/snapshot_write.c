@@ -59,6 +59,14 @@ static ob_status write_state(struct writer *w, const struct ob_chunk *chunk, XXH
     return OB_OK;
 }
 
+static const float *checkpoint_data(const struct ob_session *s, size_t n_tokens)
+{
+    size_t i = 0;
+    while (s->checkpoints.items[i].n_tokens != n_tokens)
+        i++;
+    return ob_checkpoints_data(&s->checkpoints, i);
+}
+
 static ob_status write_content(struct writer *w, const struct ob_chunk *chunk, XXH3_state_t *hash,
                                struct ob_error *err)
 {
@@ -69,6 +77,9 @@ static ob_status write_content(struct writer *w, const struct ob_chunk *chunk, X
         return write_piece(w, w->session->logits, chunk->bytes, hash, err);
     case OB_CHUNK_NOTE:
         return write_piece(w, w->note, chunk->bytes, hash, err);
+    case OB_CHUNK_CHECKPOINT:
+        return write_piece(w, checkpoint_data(w->session, chunk->n_tokens), chunk->bytes, hash,
+                           err);
     default:
         return write_state(w, chunk, hash, err);
     }
@@ -146,14 +157,29 @@ static ob_status write_all(struct writer *w, const struct ob_chunk *chunks, size
     return status;
 }
 
+/* A checkpoint of all the tokens would say what the states do. */
+static struct ob_snapshot_content content_of(const struct ob_session *s, size_t n_note)
+{
+    struct ob_snapshot_content content = {
+        .n_ids = s->length, .n_note = n_note, .logits = ob_session_logits(s) != NULL};
+    const struct ob_checkpoints *c = &s->checkpoints;
+    size_t end = c->n;
+    while (end > 0 && c->items[end - 1].n_tokens >= s->length)
+        end--;
+    size_t first = end > OB_SNAPSHOT_CHECKPOINTS ? end - OB_SNAPSHOT_CHECKPOINTS : 0;
+    for (size_t i = first; i < end; i++)
+        content.checkpoints[content.n_checkpoints++] = c->items[i].n_tokens;
+    return content;
+}
+
 ob_status ob_session_save(struct ob_session *s, const char *path, const void *note, size_t n_note,
                           struct ob_error *err)
 {
     struct writer w = {.session = s, .note = note};
+    struct ob_snapshot_content content = content_of(s, n_note);
     struct ob_chunk *chunks;
     size_t n;
-    OB_TRY(ob_snapshot_chunks(s->model, s->length, ob_session_logits(s) != NULL, n_note, &chunks,
-                              &n, err));
+    OB_TRY(ob_snapshot_chunks(s->model, &content, &chunks, &n, err));
     ob_status status = ob_out_file_create(path, &w.file, err);
     if (status == OB_OK) {
         status = write_all(&w, chunks, n, err);
