@@ -206,13 +206,13 @@ ob_status ob_session_rollback(struct ob_session *session, size_t length, struct 
 
 /* What a sync found. */
 struct ob_sync_report {
-    size_t n_wanted;            /* tokens asked for */
-    size_t n_held;              /* tokens the session held before */
-    size_t n_common;            /* length of the common prefix: the first differing index */
-    size_t n_reused;            /* tokens whose state was kept */
-    size_t n_read;              /* tokens read in this call */
-    const char *source;         /* of those kept: "ledger", "checkpoint", "parked", "nothing" */
-    const char *reason;         /* a constant sentence: why reuse stopped where it did */
+    size_t n_wanted;    /* tokens asked for */
+    size_t n_held;      /* tokens the session held before */
+    size_t n_common;    /* length of the common prefix: the first differing index */
+    size_t n_reused;    /* tokens whose state was kept */
+    size_t n_read;      /* tokens read in this call */
+    const char *source; /* of those kept: "ledger", "checkpoint", "parked", "stored"; "nothing" */
+    const char *reason; /* a constant sentence: why reuse stopped where it did */
     int32_t held[6], wanted[6]; /* up to six ids on each side from n_common on, -1 where none */
 };
 

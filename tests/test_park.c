@@ -10,13 +10,16 @@
 #include "support/models.h"
 #include "support/rng.h"
 
-static const char *const models[] = {TEST_DATA "/qwen3-q1/model.gguf",
-                                     TEST_DATA "/qwen35-q1/model.gguf"};
+#define DENSE     TEST_DATA "/qwen3-q1/model.gguf"
+#define RECURRENT TEST_DATA "/qwen35-q1/model.gguf"
+
 #if defined(__SANITIZE_ADDRESS__) /* some twenty times slower */
+static const char *const models[] = {RECURRENT};
 static const enum ob_kv_type kv_types[] = {OB_KV_F16};
 static const size_t lengths[] = {9, 137}, batches[] = {3};
 enum { TALKS = 2, TURNS = 2 };
 #else
+static const char *const models[] = {DENSE, RECURRENT};
 static const enum ob_kv_type kv_types[] = {OB_KV_F16, OB_KV_F32};
 static const size_t lengths[] = {1, 9, 136, 137, 300}, batches[] = {1, 2, 3, 8};
 enum { TALKS = 3, TURNS = 4 };
@@ -106,7 +109,7 @@ static void test_forks(void **state)
 
 static void check_cold_elsewhere(const int32_t *ids, size_t n, struct ob_session *session)
 {
-    struct ob_model *model = open_model(models[0], OB_KV_F16, 1);
+    struct ob_model *model = open_model(DENSE, OB_KV_F16, 1);
     check_cold(model, session, ids, n);
     ob_model_close(model);
 }
@@ -120,7 +123,7 @@ static void test_shared_pages(void **state)
     struct ob_error err;
     int32_t ids[N_CTX];
     fill_ids(&rng, ids, N_CTX);
-    struct ob_model *model = open_model(models[0], OB_KV_F16, 2);
+    struct ob_model *model = open_model(DENSE, OB_KV_F16, 2);
     struct ob_session *all[N_SESSIONS] = {test_session(model)};
     CHECK_OK(ob_session_append(all[0], ids, 300, &err), err); /* 3 of the pool's 9 pages */
     for (size_t i = 1; i < N_SESSIONS; i++)
@@ -253,7 +256,7 @@ static void test_limits(void **state)
     struct ob_error err;
     struct ob_park *park;
     int32_t ids[5][N_CTX];
-    struct ob_model *model = open_model(models[1], OB_KV_F16, 2);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F16, 2);
     struct ob_session *session = test_session(model);
     for (size_t i = 0; i < 5; i++)
         fill_ids(&rng, ids[i], N_CTX);

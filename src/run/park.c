@@ -1,9 +1,10 @@
 #include "run/park.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "run/session.h"
+#include "run/snapshot.h"
 
 /* Parked sessions belong to the park alone: they are taken out of the list before anything is done with
  * them, so the lock guards the list only. */
@@ -14,6 +15,8 @@ struct ob_park {
     struct ob_session **items; /* [stats.n_sessions], the one used longest ago first */
     size_t capacity;
     struct ob_park_stats stats;
+    struct ob_store *store; /* or NULL */
+    pthread_mutex_t store_lock;
 };
 
 ob_status ob_park_create(struct ob_model *model, size_t budget_bytes, struct ob_park **out,
@@ -21,6 +24,11 @@ ob_status ob_park_create(struct ob_model *model, size_t budget_bytes, struct ob_
 {
     struct ob_park *park = ob_calloc(1, sizeof *park);
     if (!park || pthread_mutex_init(&park->lock, NULL) != 0) {
+        free(park);
+        return ob_fail_memory(err, sizeof *park, "parked sessions");
+    }
+    if (pthread_mutex_init(&park->store_lock, NULL) != 0) {
+        pthread_mutex_destroy(&park->lock);
         free(park);
         return ob_fail_memory(err, sizeof *park, "parked sessions");
     }
@@ -37,6 +45,7 @@ void ob_park_destroy(struct ob_park *park)
     for (size_t i = 0; i < park->stats.n_sessions; i++)
         ob_session_close(park->items[i]);
     free(park->items);
+    pthread_mutex_destroy(&park->store_lock);
     pthread_mutex_destroy(&park->lock);
     free(park);
 }
@@ -52,6 +61,36 @@ struct ob_park_stats ob_park_get_stats(struct ob_park *park)
     struct ob_park_stats stats = park->stats;
     pthread_mutex_unlock(&park->lock);
     return stats;
+}
+
+void ob_park_use_store(struct ob_park *park, struct ob_store *store)
+{
+    park->store = store;
+}
+
+/* Save a session that nobody else has to the store, under a name that is its tokens'. */
+static ob_status store(struct ob_park *park, struct ob_session *s, struct ob_error *err)
+{
+    char name[OB_STORE_NAME];
+    snprintf(name, sizeof name, "auto-%016llx",
+             (unsigned long long)XXH3_64bits(s->ids, s->length * sizeof *s->ids));
+    pthread_mutex_lock(&park->store_lock);
+    ob_status status = ob_store_save(park->store, s, name, NULL, 0, err);
+    pthread_mutex_unlock(&park->store_lock);
+    if (status == OB_OK) {
+        pthread_mutex_lock(&park->lock);
+        park->stats.n_stored++;
+        pthread_mutex_unlock(&park->lock);
+    }
+    return status;
+}
+
+/* A session that is in the park no longer goes: to the store, if there is one and it can. */
+static void give_up(struct ob_park *park, struct ob_session *s)
+{
+    if (park->store)
+        store(park, s, NULL);
+    ob_session_close(s);
 }
 
 /* Locked. */
@@ -82,7 +121,8 @@ static struct ob_session *take_oldest(struct ob_park *park, bool over_budget)
 bool ob_park_give_up_oldest(struct ob_park *park)
 {
     struct ob_session *s = take_oldest(park, false);
-    ob_session_close(s);
+    if (s)
+        give_up(park, s);
     return s != NULL;
 }
 
@@ -104,7 +144,7 @@ static ob_status put_in(struct ob_park *park, struct ob_session *s, struct ob_er
         return ob_fail_memory(err, (park->stats.n_sessions + 1) * sizeof *park->items,
                               "the list of parked sessions");
     while ((s = take_oldest(park, true)) != NULL)
-        ob_session_close(s);
+        give_up(park, s);
     return OB_OK;
 }
 
@@ -170,11 +210,44 @@ static struct ob_session *take_best(struct ob_park *park, const int32_t *ids, si
     return found;
 }
 
+/* The snapshot in the store that saves most of reading ids, `least` tokens or more; NULL: none. */
+static struct ob_snapshot *find_stored(struct ob_park *park, const int32_t *ids, size_t n_ids,
+                                       size_t least)
+{
+    struct ob_snapshot *snapshot = NULL;
+    char name[OB_STORE_NAME];
+    size_t n;
+    pthread_mutex_lock(&park->store_lock);
+    if (ob_store_find(park->store, park->model, ids, n_ids, name, &n, NULL) != OB_OK || n < least ||
+        ob_store_load(park->store, name, &snapshot, NULL) != OB_OK)
+        snapshot = NULL;
+    pthread_mutex_unlock(&park->store_lock);
+    return snapshot;
+}
+
+/* Whether the session now holds a stored one. */
+static bool restore_stored(struct ob_park *park, struct ob_session *s, const int32_t *ids,
+                           size_t n_ids, size_t least)
+{
+    struct ob_snapshot *snapshot = find_stored(park, ids, n_ids, least);
+    if (!snapshot)
+        return false;
+    park_copy(park, s, ids, n_ids);
+    bool restored = ob_session_restore(s, snapshot, NULL, NULL) == OB_OK;
+    ob_snapshot_close(snapshot);
+    pthread_mutex_lock(&park->lock);
+    park->stats.n_restored += restored;
+    pthread_mutex_unlock(&park->lock);
+    return restored;
+}
+
 const char *ob_park_choose(struct ob_park *park, struct ob_session *s, const int32_t *ids,
                            size_t n_ids)
 {
     size_t common, own = ob_session_usable(s, ids, n_ids, &common);
     struct ob_session *found = take_best(park, ids, n_ids, s->n_ctx, own + OB_PARK_LEAST);
+    if (!found && park->store && restore_stored(park, s, ids, n_ids, own + OB_PARK_LEAST))
+        return "stored";
     if (!found) {
         park_copy(park, s, ids, n_ids);
         return NULL;
@@ -211,4 +284,20 @@ ob_status ob_session_park(struct ob_session *s, struct ob_error *err)
         ob_session_close(parked);
     }
     return status;
+}
+
+ob_status ob_park_save(struct ob_park *park, struct ob_error *err)
+{
+    struct ob_session *s;
+    if (!park->store)
+        return ob_fail(err, OB_INVALID_ARGUMENT, "the park has no store");
+    while ((s = take_oldest(park, false)) != NULL) {
+        ob_status status = store(park, s, err);
+        if (status != OB_OK) {
+            put_in_or_close(park, s);
+            return status;
+        }
+        ob_session_close(s);
+    }
+    return OB_OK;
 }

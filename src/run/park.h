@@ -17,13 +17,17 @@
  * recurrent states and checkpoints. When it is exceeded, or the pool has no page left for a session that
  * has the park, the one goes that was used longest ago.
  *
+ * With a store (ob_park_use_store) a sync looks there too, and what memory has no room for goes there
+ * instead of being lost, as do all parked sessions on ob_park_save: so a server that is started
+ * again goes on where it was.
+ *
  * Threads: a park has a lock of its own, and any number of sessions of its model, each with its owner
  * thread, may use it. It must outlive them (or they be told to use none) and be destroyed before the
  * model is closed. */
 #ifndef OB_RUN_PARK_H
 #define OB_RUN_PARK_H
 
-#include "run/model.h"
+#include "run/store.h"
 
 struct ob_park;
 
@@ -42,6 +46,14 @@ void ob_session_use_park(struct ob_session *session, struct ob_park *park);
  * dropped. OB_NO_MEMORY: nothing changed. OB_INVALID_ARGUMENT: it has no park. */
 ob_status ob_session_park(struct ob_session *session, struct ob_error *err);
 
+/* The store's budget limits what is kept there; it must outlive the park, which calls it under a lock of
+ * its own. NULL: none. */
+void ob_park_use_store(struct ob_park *park, struct ob_store *store);
+
+/* Save all parked sessions to the park's store, as auto-... , and drop them. The first failure stops it,
+ * with what is not saved still parked. */
+ob_status ob_park_save(struct ob_park *park, struct ob_error *err);
+
 /* Tokens of ids [n_ids] that the best parked session would save reading; 0: none. To choose among slots:
  * what a slot's own session would save is ob_session_usable. */
 size_t ob_park_find(struct ob_park *park, const int32_t *ids, size_t n_ids);
@@ -49,13 +61,14 @@ size_t ob_park_find(struct ob_park *park, const int32_t *ids, size_t n_ids);
 struct ob_park_stats {
     size_t n_sessions, n_tokens, n_bytes; /* now */
     size_t n_parked, n_used, n_given_up;  /* so far */
+    size_t n_stored, n_restored; /* of those given up, saved to the store; taken from there */
 };
 struct ob_park_stats ob_park_get_stats(struct ob_park *park);
 
 /* ---------------------------------------------------------------------------- for ob_session_sync */
 
 /* Let the session, which has this park, hold the best of what it and the park have for ids [n_ids], and
- * park what it would lose. "parked" if it was another session's, else NULL. Where memory or pages do
+ * park what it would lose. "parked" or "stored" if it was another session's, else NULL. Where memory or pages do
  * not suffice, less is parked; nothing fails. */
 const char *ob_park_choose(struct ob_park *park, struct ob_session *session, const int32_t *ids,
                            size_t n_ids);

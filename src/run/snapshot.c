@@ -27,27 +27,54 @@ static const char *file_hash(struct ob_model *m)
     return m->file_hash;
 }
 
-const char *ob_snapshot_identity(struct ob_model *m, size_t i, const char **value)
+static const char *value_of(struct ob_model *m, size_t i)
 {
     switch (i) {
     case 0:
-        *value = m->config.arch_name;
-        return "arch";
+        return m->config.arch_name;
     case 1:
-        *value = m->kv_type == OB_KV_F32 ? "f32" : "f16";
-        return "kv";
+        return m->kv_type == OB_KV_F32 ? "f32" : "f16";
     case 2:
-        *value = m->activation == OB_ACT_F32 ? "f32" : "int8";
-        return "activation";
+        return m->activation == OB_ACT_F32 ? "f32" : "int8";
     case 3:
-        *value = m->rope == OB_ROPE_PLAIN ? "plain" : "file";
-        return "rope";
-    case 4:
-        *value = file_hash(m);
-        return "model_hash";
+        return m->rope == OB_ROPE_PLAIN ? "plain" : "file";
     default:
-        return NULL;
+        return file_hash(m);
     }
+}
+
+const char *ob_snapshot_identity(struct ob_model *m, size_t i, const char **value)
+{
+    static const char *const names[OB_SNAPSHOT_IDENTITY] = {"arch", "kv", "activation", "rope",
+                                                            "model_hash"};
+    if (i >= OB_SNAPSHOT_IDENTITY)
+        return NULL;
+    if (m)
+        *value = value_of(m, i);
+    return names[i];
+}
+
+void ob_snapshot_hash_identity(const char *const *values, size_t n, const char *kernels,
+                               long long arithmetic, char hex[OB_HASH_HEX])
+{
+    char text[512];
+    size_t at = 0;
+    for (size_t i = 0; i <= n && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s\n", i < n ? values[i] : kernels);
+    if (at < sizeof text)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%lld", arithmetic);
+    ob_snapshot_hex(XXH3_128bits(text, at < sizeof text ? at : sizeof text - 1), hex);
+}
+
+void ob_model_fingerprint(struct ob_model *m, char hex[OB_HASH_HEX])
+{
+    const char *values[OB_SNAPSHOT_IDENTITY];
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < OB_SNAPSHOT_IDENTITY; i++)
+        ob_snapshot_identity(m, i, &values[i]);
+    pthread_mutex_unlock(&m->lock);
+    ob_snapshot_hash_identity(values, OB_SNAPSHOT_IDENTITY, m->kernels, OB_SNAPSHOT_ARITHMETIC,
+                              hex);
 }
 
 /* Pages that hold n_ids tokens, the sink among them. */

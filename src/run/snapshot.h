@@ -30,6 +30,7 @@ enum {
     OB_SNAPSHOT_VERSION = 1,
     /* Counts the changes of any result of the kernels in any bit. */
     OB_SNAPSHOT_ARITHMETIC = 1,
+    OB_SNAPSHOT_IDENTITY = 5,
     OB_CHUNK_NAME = 32,
     OB_SNAPSHOT_CHECKPOINTS = 2, /* at most */
     OB_HASH_HEX = 33,
@@ -75,8 +76,20 @@ ob_status ob_snapshot_chunks(const struct ob_model *model,
                              size_t *n, struct ob_error *err);
 
 /* What a model is, as strings that must be equal to go on from a snapshot: name and value, the
- * latter alive as long as the model. NULL past the last. Locked, since it may hash the file. */
+ * latter alive as long as the model. NULL past the last. Locked, since it may hash the file. Without
+ * a model, the name alone. */
 const char *ob_snapshot_identity(struct ob_model *model, size_t i, const char **value);
+
+/* What must be equal for a session to go on with the same bytes: all of the above, the kernels and the
+ * version of the arithmetic. */
+void ob_model_fingerprint(struct ob_model *model, char hex[OB_HASH_HEX]);
+void ob_snapshot_fingerprint(const struct ob_snapshot *snapshot, char hex[OB_HASH_HEX]);
+
+void ob_snapshot_hash_identity(const char *const *values, size_t n, const char *kernels,
+                               long long arithmetic, char hex[OB_HASH_HEX]);
+
+/* The file. */
+const unsigned char *ob_snapshot_bytes(const struct ob_snapshot *snapshot, size_t *n_bytes);
 
 /* The name of a checkpoint's chunk is this and the number of its tokens. */
 #define OB_CHECKPOINT_NAME "checkpoint "

@@ -175,6 +175,22 @@ ob_status ob_snapshot_open(const char *path, struct ob_snapshot **out, struct ob
     return OB_OK;
 }
 
+void ob_snapshot_fingerprint(const struct ob_snapshot *s, char hex[OB_HASH_HEX])
+{
+    const char *values[OB_SNAPSHOT_IDENTITY];
+    for (size_t i = 0; i < OB_SNAPSHOT_IDENTITY; i++)
+        values[i] =
+            json_string_value(json_object_get(s->manifest, ob_snapshot_identity(NULL, i, NULL)));
+    ob_snapshot_hash_identity(values, OB_SNAPSHOT_IDENTITY, s->info.kernels,
+                              json_integer_value(json_object_get(s->manifest, "arithmetic")), hex);
+}
+
+const unsigned char *ob_snapshot_bytes(const struct ob_snapshot *s, size_t *n_bytes)
+{
+    *n_bytes = s->map.bytes;
+    return s->map.data;
+}
+
 /* ----------------------------------------------------------------------------------- restore */
 
 static ob_status check_identity(const struct ob_snapshot *s, struct ob_model *m,
