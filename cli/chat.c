@@ -15,9 +15,10 @@
 #include "report.h"
 #include "run/conversation.h"
 #include "sampling.h"
+#include "session_file.h"
 
 struct chat_options {
-    const char *system, *think;
+    const char *system, *think, *session;
     struct sampling_options sampling;
 };
 
@@ -25,6 +26,8 @@ static const struct option chat_options[] = {
     {0, "system", OPTION_TEXT, offsetof(struct chat_options, system), "TEXT", "the system message"},
     {0, "think", OPTION_TEXT, offsetof(struct chat_options, think), "on|off|N",
      "let the model think before it answers, for at most N tokens (default: off)"},
+    {0, "session", OPTION_TEXT, offsetof(struct chat_options, session), "FILE",
+     "go on from there, and leave the conversation there at its end"},
     SAMPLING_OPTIONS(chat_options, sampling),
     OPTION_END,
 };
@@ -42,6 +45,7 @@ struct chat {
     struct ob_turn last;
     struct progress progress;
     bool write_failed;
+    bool changed; /* something was said, taken back or loaded: --session is written */
 };
 
 /* Ctrl-C while an answer is written: set by the handler, read by the callbacks. */
@@ -189,6 +193,8 @@ static void print_help(void)
           "/retry          answer the last question again, differently\n"
           "/undo           forget the last question and answer\n"
           "/save FILE      write the conversation as JSON, which 'onebit render' reads\n"
+          "/save F.session write all of it, from which /load F.session goes on at once\n"
+          "/load F.session go on from there; what was said here is dropped\n"
           "/stats          context use, what was reused, speed\n"
           "/quit           end (so does Ctrl-D); Ctrl-C stops an answer\n",
           stderr);
@@ -237,6 +243,21 @@ static int retry(struct chat *chat)
     return code;
 }
 
+static int load(struct chat *chat, const char *path)
+{
+    bool found;
+    if (!*path)
+        return report(EXIT_USAGE, "/load needs the name of a file that /save or --session wrote");
+    int code = session_file_restore_chat(chat->conversation, path, chat->common->quiet, &found);
+    if (code != EXIT_DONE)
+        return chat->terminal ? EXIT_DONE : code;
+    if (!found)
+        return report(chat->terminal ? EXIT_DONE : EXIT_FILE, "%s: there is no such file", path);
+    if (!chat->common->quiet)
+        fprintf(stderr, "going on after %zu turns\n", ob_conversation_n_turns(chat->conversation));
+    return EXIT_DONE;
+}
+
 /* A line that begins with '/'. *quit is set by /quit. */
 static int command_line(struct chat *chat, const char *line, bool *quit)
 {
@@ -263,6 +284,8 @@ static int command_line(struct chat *chat, const char *line, bool *quit)
                (chat->fold = !chat->fold) ? "thoughts are hidden" : "thoughts are shown");
     else if (ob_str_is(name, "/save"))
         return chat_save(chat->conversation, argument);
+    else if (ob_str_is(name, "/load"))
+        return load(chat, argument);
     else if (ob_str_is(name, "/think") && set_thinking(chat, argument))
         ; /* done */
     else if (ob_str_is(name, "/system"))
@@ -277,6 +300,7 @@ static int take_line(struct chat *chat, const char *line, size_t n, bool *quit)
 {
     if (n == 0)
         return EXIT_DONE;
+    chat->changed = true;
     int code =
         line[0] == '/' ? command_line(chat, line, quit) : ask(chat, (struct ob_str){line, n});
     if (code == EXIT_USAGE && chat->terminal)
@@ -347,6 +371,12 @@ static int open_conversation(struct chat *chat, const struct chat_options *own)
         code = report_open(ob_conversation_open(chat->model, &options, &chat->conversation, &err),
                            &err);
     ob_text_free(&text);
+    bool found = false;
+    if (code == EXIT_DONE && own->session)
+        code = session_file_restore_chat(chat->conversation, own->session, chat->common->quiet,
+                                         &found);
+    if (code == EXIT_DONE && found && own->think) /* this run's, not that one's */
+        ob_conversation_set_thinking(chat->conversation, options.thinking, options.thinking_budget);
     if (code == EXIT_DONE && own->system)
         code = report_run(
             ob_conversation_set_system(chat->conversation, ob_str_from(own->system), &err), &err);
@@ -366,6 +396,10 @@ static int talk(struct ob_model *model, const struct common_options *common,
     int code = open_conversation(&chat, own);
     if (code == EXIT_DONE)
         code = chat.terminal ? talk_at_terminal(&chat) : talk_through_pipe(&chat);
+    if (own->session && chat.conversation && chat.changed) {
+        int saved = session_file_save_chat(chat.conversation, own->session);
+        code = code == EXIT_DONE ? saved : code;
+    }
     ob_conversation_close(chat.conversation);
     ob_text_free(&chat.text);
     ob_text_free(&chat.reasoning);
@@ -405,7 +439,7 @@ static int chat_run(int argc, char **argv)
 
 const struct command chat_command = {
     .name = "chat",
-    .arguments = "[-m MODEL] [--system TEXT] [--think on|off|N] [-n N] [--json]",
+    .arguments = "[-m MODEL] [--system TEXT] [--think on|off|N] [--session FILE] [-n N] [--json]",
     .summary = "talk with a model",
     .details =
         "A conversation in the form the model was trained on, with its own template. On a terminal:\n"
@@ -413,6 +447,8 @@ const struct command chat_command = {
         "commands, Ctrl-C stops an answer and keeps the conversation, Ctrl-D ends it. From a pipe\n"
         "every line is a message of the user. Sampling is by --temp 0.7 --top-k 20 --top-p 0.95\n"
         "unless told otherwise.\n\n"
+        "With --session FILE the conversation goes on from there, if the file is there, and is left there\n"
+        "when it ends (/quit, Ctrl-D, end of the input): nothing is read again.\n\n"
         "With --json one object per answer: {\"text\", \"finish_reason\", \"prompt_tokens\",\n"
         "\"cached_tokens\", \"completion_tokens\"}, and \"reasoning_content\" if it thought.\n\n"
         "Examples:\n"

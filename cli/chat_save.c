@@ -2,6 +2,7 @@
 
 #include "output_file.h"
 #include "report.h"
+#include "session_file.h"
 
 /* Append {"role", "content"}; false without memory, or when the text is not UTF-8. */
 static bool add(json_t *messages, const char *role, struct ob_str content, struct ob_str reasoning)
@@ -40,6 +41,9 @@ int chat_save(const struct ob_conversation *conversation, const char *path)
     int code = output_file_check("/save", path, NULL);
     if (code != EXIT_DONE)
         return code;
+    size_t n = strlen(path), n_suffix = strlen(CHAT_SESSION_SUFFIX);
+    if (n > n_suffix && strcmp(path + n - n_suffix, CHAT_SESSION_SUFFIX) == 0)
+        return session_file_save_chat(conversation, path);
     json_t *object = make_messages(conversation);
     if (!object)
         return report(EXIT_FAILED, "the conversation is not UTF-8, or there is no memory for it");

@@ -13,6 +13,7 @@ extern const struct command detokenize_command;
 extern const struct command logits_command;
 extern const struct command ppl_command;
 extern const struct command bench_command;
+extern const struct command session_command;
 extern const struct command synth_command;
 extern const struct command check_command;
 

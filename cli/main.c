@@ -10,7 +10,7 @@
 static const struct command *const commands[] = {
     &run_command,      &chat_command,       &info_command,   &render_command,
     &tokenize_command, &detokenize_command, &logits_command, &ppl_command,
-    &bench_command,    &synth_command,      &check_command,
+    &bench_command,    &synth_command,      &check_command,  &session_command,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

@@ -1,7 +1,7 @@
 # Completion of onebit for bash.
 _onebit() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
-    local commands="run chat info render tokenize detokenize logits ppl bench synth check"
+    local commands="run chat session info render tokenize detokenize logits ppl bench synth check"
     local sampling="--temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --dry --stop --logit-bias --logprobs --ignore-eos --predict"
     local compute="--threads --backend --act --kv --ctx --chunk --cpu --rope"
@@ -22,7 +22,8 @@ _onebit() {
     *)
         case ${COMP_WORDS[1]} in
         run) options="$options --model $compute --seed $sampling --prompt --file --special --session" ;;
-        chat) options="$options --model $compute --template --seed $sampling --system --think" ;;
+        chat) options="$options --model $compute --template --seed $sampling --system --think --session" ;;
+        session) [ "$COMP_CWORD" -eq 2 ] && options="list show save load rm" || options="$options --dir" ;;
         render) options="$options --model --template --think --preserve-thinking" ;;
         bench) options="$options --model $compute --seed --shape --format --prefill --decode --depth --repeat --batch" ;;
         synth) options="$options --seed --shape --format" ;;
@@ -37,7 +38,10 @@ _onebit() {
         case $word in
         -*) ;;
         *)
-            [ "${COMP_WORDS[1]}" = help ] || options=""
+            case ${COMP_WORDS[1]}/$COMP_CWORD in
+            help/* | session/2) ;;
+            *) options="" ;;
+            esac
             ;;
         esac
         ;;

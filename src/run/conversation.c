@@ -4,36 +4,9 @@
 
 #include "base/os.h"
 #include "run/answer.h"
-#include "text/chat.h"
+#include "run/conversation_parts.h"
 
-/* A question and its answer, as messages. */
-struct exchange {
-    struct ob_text question, reasoning, content;
-    bool thought; /* it has a reasoning, be it empty */
-
-    /* How much of the conversation's `ids` and `history` there was after it; 0 when its ids are not
-     * known, since what came later was rendered anew. */
-    size_t n_ids, n_bytes;
-};
-
-struct ob_conversation {
-    struct ob_model *model;
-    struct ob_session *session;
-    struct ob_template *template;
-    struct ob_template_clock clock;
-    bool thinking;
-    size_t thinking_budget;
-    struct ob_text system;
-    struct exchange *exchanges;
-    size_t n_exchanges, capacity;
-
-    /* All that was said: the ids of the last prompt and its answer, without a token that ended it,
-     * and the rendering of all messages up to the last question. */
-    struct ob_ids ids;
-    struct ob_text history;
-};
-
-static void free_exchange(struct exchange *e)
+void ob_exchange_free(struct ob_exchange *e)
 {
     ob_text_free(&e->question);
     ob_text_free(&e->reasoning);
@@ -45,7 +18,7 @@ void ob_conversation_close(struct ob_conversation *c)
     if (!c)
         return;
     for (size_t i = 0; i < c->n_exchanges; i++)
-        free_exchange(&c->exchanges[i]);
+        ob_exchange_free(&c->exchanges[i]);
     free(c->exchanges);
     ob_text_free(&c->system);
     ob_text_free(&c->history);
@@ -135,8 +108,8 @@ bool ob_conversation_undo(struct ob_conversation *c)
 {
     if (c->n_exchanges == 0)
         return false;
-    free_exchange(&c->exchanges[--c->n_exchanges]);
-    const struct exchange *last = c->n_exchanges ? &c->exchanges[c->n_exchanges - 1] : NULL;
+    ob_exchange_free(&c->exchanges[--c->n_exchanges]);
+    const struct ob_exchange *last = c->n_exchanges ? &c->exchanges[c->n_exchanges - 1] : NULL;
     c->ids.len = last ? last->n_ids : 0;
     c->history.len = last ? last->n_bytes : 0;
     return true;
@@ -155,7 +128,7 @@ struct ob_str ob_conversation_last_question(const struct ob_conversation *c)
 
 struct ob_said ob_conversation_turn(const struct ob_conversation *c, size_t i)
 {
-    const struct exchange *e = &c->exchanges[i];
+    const struct ob_exchange *e = &c->exchanges[i];
     return (struct ob_said){.question = str_of(&e->question),
                             .reasoning = e->thought ? str_of(&e->reasoning) : (struct ob_str){0},
                             .content = str_of(&e->content)};
@@ -176,7 +149,7 @@ static bool add_messages(const struct ob_conversation *c, struct ob_heap *heap,
     bool ok = c->system.len == 0 ||
               ob_chat_add(heap, messages, ob_str_from("system"), str_of(&c->system), none);
     for (size_t i = 0; i < c->n_exchanges && ok; i++) {
-        const struct exchange *e = &c->exchanges[i];
+        const struct ob_exchange *e = &c->exchanges[i];
         ok = ob_chat_add(heap, messages, ob_str_from("user"), str_of(&e->question), none);
         if (ok && i + 1 < c->n_exchanges)
             ok = ob_chat_add(heap, messages, ob_str_from("assistant"), str_of(&e->content),
@@ -274,7 +247,7 @@ static void remember(struct ob_conversation *c, struct ob_ids *ids, struct ob_te
     *ids = (struct ob_ids){0};
     *history = (struct ob_text){0};
     c->ids.len -= turn->result.finish == OB_FINISH_STOP; /* the template writes its own end */
-    struct exchange *e = &c->exchanges[c->n_exchanges - 1];
+    struct ob_exchange *e = &c->exchanges[c->n_exchanges - 1];
     e->n_ids = c->ids.len;
     e->n_bytes = c->history.len;
 }
@@ -297,7 +270,7 @@ static ob_status render_history(const struct ob_conversation *c, const struct ob
 
 /* Where an answer's events go. */
 struct hearer {
-    struct exchange *exchange;
+    struct ob_exchange *exchange;
     ob_answer_fn fn;
     void *context;
     bool failed;
@@ -337,7 +310,7 @@ static ob_status read_and_answer(struct ob_conversation *c, const struct ob_rend
                                  ob_answer_fn fn, void *context, struct ob_turn *turn,
                                  struct ob_error *err)
 {
-    struct exchange *e = &c->exchanges[c->n_exchanges - 1];
+    struct ob_exchange *e = &c->exchanges[c->n_exchanges - 1];
     struct hearer hearer = {e, fn, context, false};
     struct ob_answer_options answer = {
         .output = {.in_thought = ob_output_prompt_in_thought(prompt)},
@@ -368,7 +341,7 @@ static ob_status read_and_answer(struct ob_conversation *c, const struct ob_rend
 static bool begin_exchange(struct ob_conversation *c, struct ob_str question)
 {
     void *items = c->exchanges;
-    struct exchange fresh = {0};
+    struct ob_exchange fresh = {0};
     if (!ob_grow(&items, &c->capacity, c->n_exchanges + 1, sizeof fresh))
         return false;
     c->exchanges = items;
@@ -398,7 +371,7 @@ ob_status ob_conversation_ask(struct ob_conversation *c, struct ob_str text,
     if (status == OB_OK)
         remember(c, &ids, &history, turn);
     else
-        free_exchange(&c->exchanges[--c->n_exchanges]);
+        ob_exchange_free(&c->exchanges[--c->n_exchanges]);
     ob_rendered_free(&prompt);
     ob_text_free(&history);
     free(ids.data);

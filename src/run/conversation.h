@@ -70,6 +70,18 @@ struct ob_said {
 struct ob_said ob_conversation_turn(const struct ob_conversation *c, size_t i);
 struct ob_str ob_conversation_system(const struct ob_conversation *c);
 
+/* Write all of it to a snapshot: the session, and as its note what was said. Sampling has no state of
+ * its own: it goes by seed and position. Fails as ob_session_save does, and with OB_INVALID_ARGUMENT when
+ * something that was said is not UTF-8. */
+ob_status ob_conversation_save(const struct ob_conversation *c, const char *path,
+                               struct ob_error *err);
+
+/* Go on from such a snapshot in place of what was said here; system message and thinking are its too.
+ * Fails as ob_session_restore does, with the conversation as it was; OB_BAD_FILE also for a snapshot
+ * that is not of a conversation. `notice` as there. */
+ob_status ob_conversation_restore(struct ob_conversation *c, struct ob_snapshot *snapshot,
+                                  const char **notice, struct ob_error *err);
+
 /* Told between chunks while a prompt is read; anything but 0 cancels. */
 void ob_conversation_on_progress(struct ob_conversation *c, ob_progress_fn fn, void *context);
 

@@ -89,6 +89,7 @@ void ob_snapshot_hash_identity(const char *const *values, size_t n, const char *
                                long long arithmetic, char hex[OB_HASH_HEX]);
 
 /* The file. */
+const char *ob_snapshot_path(const struct ob_snapshot *snapshot);
 const unsigned char *ob_snapshot_bytes(const struct ob_snapshot *snapshot, size_t *n_bytes);
 
 /* The name of a checkpoint's chunk is this and the number of its tokens. */

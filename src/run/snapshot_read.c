@@ -185,6 +185,11 @@ void ob_snapshot_fingerprint(const struct ob_snapshot *s, char hex[OB_HASH_HEX])
                               json_integer_value(json_object_get(s->manifest, "arithmetic")), hex);
 }
 
+const char *ob_snapshot_path(const struct ob_snapshot *s)
+{
+    return s->path;
+}
+
 const unsigned char *ob_snapshot_bytes(const struct ob_snapshot *s, size_t *n_bytes)
 {
     *n_bytes = s->map.bytes;
