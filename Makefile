@@ -47,6 +47,10 @@ soak:
 	cmake --preset fuzz > /dev/null
 	cmake --build --preset fuzz
 	scripts/soak.sh build-fuzz 1800
+	cmake --preset release > /dev/null
+	cmake --build --preset release
+	build/tests/test_session_walks 200 1000
+	build/tests/test_snapshot 200
 
 format:
 	@scripts/deps.sh test
@@ -85,7 +89,7 @@ help:
 	@echo "make asan          the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan          the tests under ThreadSanitizer"
 	@echo "make fuzz          every fuzz target for half a minute"
-	@echo "make soak          every fuzz target for half an hour"
+	@echo "make soak          every fuzz target for half an hour, 200 random walks of sessions, 200 killed saves"
 	@echo "make format        lay all C files out with clang-format"
 	@echo "make lint          clang-tidy and cppcheck"
 	@echo "make check-layers  the include rule, file sizes, forbidden calls"

@@ -21,9 +21,11 @@
 #define RECURRENT TEST_DATA "/qwen35-q1/model.gguf"
 
 #if defined(__SANITIZE_ADDRESS__)
-enum { N_CTX = 160, N_STEPS = 6, N_KILLS = 3 };
+enum { N_CTX = 160, N_STEPS = 6 };
+static int n_kills = 3;
 #else
-enum { N_CTX = 300, N_STEPS = 12, N_KILLS = 12 };
+enum { N_CTX = 300, N_STEPS = 12 };
+static int n_kills = 12;
 #endif
 
 static void fill_ids(struct rng *rng, int32_t *ids, size_t n)
@@ -374,8 +376,8 @@ static void test_killed(void **state)
     const char *path = in_folder("killed");
     struct rng rng = {11};
     assert_int_equal(wait_for(start_saving(path, 30, 1)), OB_OK);
-    for (int i = 0; i < N_KILLS; i++) {
-        size_t n = 31 + (size_t)i, before = check_whole(path);
+    for (int i = 0; i < n_kills; i++) {
+        size_t n = 31 + (size_t)i % 100, before = check_whole(path);
         pid_t child = start_saving(path, n, 1 << 30);
         struct timespec pause = {0, (long)(1000000 * (1 + rng_below(&rng, 400)))};
         nanosleep(&pause, NULL);
@@ -422,7 +424,8 @@ static void test_no_room(void **state)
     unlink(path);
 }
 
-int main(void)
+/* usage: test_snapshot [KILLS] */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_walks),       cmocka_unit_test(test_same_bytes),
@@ -430,5 +433,6 @@ int main(void)
         cmocka_unit_test(test_foreign),     cmocka_unit_test(test_killed),
         cmocka_unit_test(test_two_writers), cmocka_unit_test(test_no_room),
     };
+    n_kills = argc > 1 ? atoi(argv[1]) : n_kills;
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }
