@@ -5,6 +5,10 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+enum {
+    HUGE_PLANE_BYTES = 32 << 20
+}; /* of one layer and kind, from which on huge pages waste little */
+
 /* Pages past the sink that n_tokens tokens need. */
 static size_t pages_for(size_t n_tokens)
 {
@@ -71,6 +75,9 @@ ob_status ob_pages_create(struct ob_page_pool *pool, const struct ob_plan *plan,
         pool->free_ids = pool->n_tables = NULL;
         return ob_fail_memory(err, bytes, "the KV page pool (a smaller context needs less)");
     }
+    /* A restored session meets all its pages at once, at a fault for each 4 KiB otherwise. */
+    if (pool->n_pages * pool->page_bytes >= HUGE_PLANE_BYTES)
+        ob_os_prefer_huge_pages(pool->base, bytes);
     for (size_t i = 0; i < pool->n_pages; i++) /* the stack gives out page 0 first */
         pool->free_ids[i] = (uint32_t)(pool->n_pages - 1 - i);
     pool->n_free = pool->n_pages;
