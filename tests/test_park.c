@@ -1,5 +1,6 @@
 /* Copies of sessions and parked ones: whoever shares pages with whom, every session answers with the
  * bytes of one that read its tokens alone, and what was read once is not read again. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -297,12 +298,66 @@ static void test_limits(void **state)
     ob_model_close(model);
 }
 
+/* Owner threads with a session each and one park for all: what one leaves there another goes on with. */
+struct owner {
+    pthread_t thread;
+    struct ob_session *session;
+    const int32_t (*ids)[N_CTX];
+    size_t which, length;
+    uint64_t seed;
+    ob_status status;
+};
+
+enum { OWNERS = 2, CONVERSATIONS = 3 };
+
+static void *take_turns(void *context)
+{
+    struct owner *o = context;
+    struct rng rng = {o->seed};
+    for (size_t turn = 0; turn < 8 && o->status == OB_OK; turn++) {
+        o->which = rng_below(&rng, CONVERSATIONS);
+        o->length = 40 + rng_below(&rng, 100);
+        o->status = ob_session_sync(o->session, o->ids[o->which], o->length, NULL, NULL);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    static int32_t ids[CONVERSATIONS][N_CTX];
+    struct rng rng = {51};
+    struct ob_error err;
+    struct ob_park *park;
+    struct owner owners[OWNERS] = {{.seed = 1}, {.seed = 2}};
+    for (size_t i = 0; i < CONVERSATIONS; i++)
+        fill_ids(&rng, ids[i], N_CTX);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F16, OWNERS + 1);
+    CHECK_OK(ob_park_create(model, 4 << 20, &park, &err), err);
+    for (size_t i = 0; i < OWNERS; i++) {
+        owners[i].session = test_session(model);
+        owners[i].ids = (const int32_t(*)[N_CTX])ids;
+        ob_session_use_park(owners[i].session, park);
+        assert_int_equal(pthread_create(&owners[i].thread, NULL, take_turns, &owners[i]), 0);
+    }
+    for (size_t i = 0; i < OWNERS; i++)
+        pthread_join(owners[i].thread, NULL);
+    assert_true(ob_park_get_stats(park).n_parked > 0);
+    for (size_t i = 0; i < OWNERS; i++) {
+        assert_int_equal(owners[i].status, OB_OK);
+        check_cold(model, owners[i].session, ids[owners[i].which], owners[i].length);
+        ob_session_close(owners[i].session);
+    }
+    ob_park_destroy(park);
+    ob_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forks),  cmocka_unit_test(test_shared_pages),
-        cmocka_unit_test(test_batch),  cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_shared_pages), cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_turns),        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

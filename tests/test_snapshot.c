@@ -261,6 +261,80 @@ static void test_damage(void **state)
     unlink(path);
 }
 
+/* Replace the first `from` in the manifest of the snapshot `bytes` [*n] and make the sums right again. */
+static void edit(char *bytes, size_t *n, const char *from, const char *to)
+{
+    struct ob_snapshot_header h;
+    memcpy(&h, bytes, sizeof h);
+    bytes[*n] = '\0';
+    char *at = strstr(bytes + h.manifest_at, from);
+    CHECK(at != NULL, "the manifest has no '%s'", from);
+    size_t n_from = strlen(from), n_to = strlen(to);
+    memmove(at + n_to, at + n_from, *n - (size_t)(at - bytes) - n_from);
+    memcpy(at, to, n_to);
+    *n = *n - n_from + n_to;
+    h.manifest_bytes = *n - h.manifest_at;
+    XXH128_canonical_t sum;
+    XXH128_canonicalFromHash(&sum, XXH3_128bits(bytes + h.manifest_at, h.manifest_bytes));
+    memcpy(h.manifest_hash, sum.digest, sizeof h.manifest_hash);
+    h.header_hash = XXH3_64bits(&h, offsetof(struct ob_snapshot_header, header_hash));
+    memcpy(bytes, &h, sizeof h);
+}
+
+/* A manifest with right sums can still say anything. */
+static void test_hostile_manifest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *part;
+    } edits[] = {
+        {"{", "", "is no JSON"},
+        {"\"arch\": \"qwen35\"", "\"arch\": 7", "a field is missing"},
+        {"\"kernels\"", "\"kernel\"", "a field is missing"},
+        {"\"arithmetic\": 1", "\"arithmetic\": \"1\"", "arithmetic differs"},
+        {"\"arithmetic\": 1", "\"arithmetic\": 2", "arithmetic differs"},
+        {"\"chunks\": [", "\"chunks\": [7, ", "has no name, bytes and hash"},
+        {"\"chunks\"", "\"chunk\"", "the chunks end before"},
+        {"\"bytes\": ", "\"bytes\": -", "does not fit"},
+        {"\"bytes\": ", "\"bytes\": 999999999999", "does not fit"},
+        {"\"bytes\": ", "\"bytes\": 9223372036854775808", "is no JSON"},
+        {"\"name\": \"note\"", "\"name\": \"tokens\"", "there is no chunk 'note'"},
+        {"\"name\": \"layer 0 conv\"", "\"name\": \"layer 1 conv\"", "is not what the model needs"},
+        {"\"name\": \"checkpoint 90\"", "\"name\": \"checkpoint 140\"",
+         "not what a session can have"},
+        {"\"name\": \"checkpoint 90\"", "\"name\": \"checkpoint 100\"",
+         "not what a session can have"},
+        {"\"name\": \"checkpoint 90\"", "\"name\": \"checkpoint -1\"",
+         "not what a session can have"},
+        {"\"name\": \"checkpoint 90\"", "\"name\": \"checkpoint 90 \"",
+         "is not what the model needs"},
+        {"\"name\": \"checkpoint 90\"", "\"name\": \"else\"", "is not what the model needs"},
+    };
+    static char bytes[1 << 23], edited[1 << 23];
+    const char *path = in_folder("manifest");
+    struct rng rng = {13};
+    struct ob_error err;
+    int32_t ids[N_CTX];
+    fill_ids(&rng, ids, N_CTX);
+    struct ob_model *model = open_model(RECURRENT, OB_KV_F16);
+    struct ob_session *session = test_session(model);
+    for (size_t n = 80; n <= 100; n += 10)
+        CHECK_OK(ob_session_sync(session, ids, n, NULL, &err), err);
+    CHECK_OK(ob_session_append(session, ids + 100, 40, &err), err);
+    save(session, path);
+    size_t n = read_file(path, bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        size_t n_edited = n;
+        memcpy(edited, bytes, n);
+        edit(edited, &n_edited, edits[i].from, edits[i].to);
+        write_file(path, edited, n_edited);
+        expect_refused(model, session, path, edits[i].part);
+    }
+    ob_session_close(session);
+    ob_model_close(model);
+    unlink(path);
+}
+
 static void test_foreign(void **state)
 {
     (void)state;
@@ -428,10 +502,11 @@ static void test_no_room(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walks),       cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_going_back),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_foreign),     cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_two_writers), cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_walks),      cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_going_back), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_foreign),    cmocka_unit_test(test_hostile_manifest),
+        cmocka_unit_test(test_killed),     cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_no_room),
     };
     n_kills = argc > 1 ? atoi(argv[1]) : n_kills;
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

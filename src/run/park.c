@@ -225,14 +225,9 @@ static struct ob_snapshot *find_stored(struct ob_park *park, const int32_t *ids,
     return snapshot;
 }
 
-/* Whether the session now holds a stored one. */
-static bool restore_stored(struct ob_park *park, struct ob_session *s, const int32_t *ids,
-                           size_t n_ids, size_t least)
+/* Take over a stored session; false when that fails. Closes the snapshot. */
+static bool restore(struct ob_park *park, struct ob_session *s, struct ob_snapshot *snapshot)
 {
-    struct ob_snapshot *snapshot = find_stored(park, ids, n_ids, least);
-    if (!snapshot)
-        return false;
-    park_copy(park, s, ids, n_ids);
     bool restored = ob_session_restore(s, snapshot, NULL, NULL) == OB_OK;
     ob_snapshot_close(snapshot);
     pthread_mutex_lock(&park->lock);
@@ -244,13 +239,12 @@ static bool restore_stored(struct ob_park *park, struct ob_session *s, const int
 const char *ob_park_choose(struct ob_park *park, struct ob_session *s, const int32_t *ids,
                            size_t n_ids)
 {
-    size_t common, own = ob_session_usable(s, ids, n_ids, &common);
-    struct ob_session *found = take_best(park, ids, n_ids, s->n_ctx, own + OB_PARK_LEAST);
-    if (!found && park->store && restore_stored(park, s, ids, n_ids, own + OB_PARK_LEAST))
-        return "stored";
+    size_t common, least = ob_session_usable(s, ids, n_ids, &common) + OB_PARK_LEAST;
+    struct ob_session *found = take_best(park, ids, n_ids, s->n_ctx, least);
     if (!found) {
+        struct ob_snapshot *snapshot = park->store ? find_stored(park, ids, n_ids, least) : NULL;
         park_copy(park, s, ids, n_ids);
-        return NULL;
+        return snapshot && restore(park, s, snapshot) ? "stored" : NULL;
     }
     park_copy(park, found, ids, n_ids);
     ob_session_swap(s, found);
