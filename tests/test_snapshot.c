@@ -21,10 +21,10 @@
 #define RECURRENT TEST_DATA "/qwen35-q1/model.gguf"
 
 #if defined(__SANITIZE_ADDRESS__)
-enum { N_CTX = 160, N_STEPS = 6 };
+enum { N_CTX = 160, N_STEPS = 3, BACK_BY = 25 };
 static int n_kills = 3;
 #else
-enum { N_CTX = 300, N_STEPS = 12 };
+enum { N_CTX = 300, N_STEPS = 12, BACK_BY = 10 };
 static int n_kills = 12;
 #endif
 
@@ -173,7 +173,7 @@ static void test_going_back(void **state)
         CHECK_OK(ob_session_sync(session, ids, n, NULL, &err), err);
     CHECK_OK(ob_session_append(session, ids + 80, 5, &err), err); /* an answer */
     save(session, in_folder("back"));
-    for (size_t wanted = 90; wanted >= 30; wanted -= 10) {
+    for (size_t wanted = 90; wanted >= 30; wanted -= BACK_BY) {
         restore(session, in_folder("back"));
         CHECK_OK(ob_session_sync(session, ids, wanted, &report, &err), err);
         assert_int_equal(report.n_reused, wanted > 85    ? 85
