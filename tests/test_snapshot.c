@@ -16,6 +16,7 @@
 #include "support/folder.h"
 #include "support/models.h"
 #include "support/rng.h"
+#include "support/tiny_model.h"
 
 #define DENSE     TEST_DATA "/qwen3-q1/model.gguf"
 #define RECURRENT TEST_DATA "/qwen35-q1/model.gguf"
@@ -119,6 +120,50 @@ static void test_walks(void **state)
     walk(DENSE, OB_KV_F32, 2);
     walk(RECURRENT, OB_KV_F16, 3);
     walk(RECURRENT, OB_KV_F32, 4);
+}
+
+/* The bytes of a snapshot are those that the shape of the 27B's states gives: 144 MiB of DeltaNet states,
+ * 48 tails of 122,880 bytes, and 64 KiB a token of the pages (128 in f32). A quarter of its layers do. */
+static void check_sizes(enum ob_kv_type kv, size_t token_bytes)
+{
+    static const size_t lengths[] = {1, 8, 8192, 131072};
+    const struct tiny_options shape = {.arch = OB_ARCH_QWEN35,
+                                       .n_layers = 16,
+                                       .n_heads = 4,
+                                       .n_kv_heads = 4,
+                                       .head_dim = 256,
+                                       .n_rot = 64,
+                                       .n_ctx = 512,
+                                       .state_size = 128,
+                                       .n_key_heads = 16,
+                                       .n_value_heads = 48};
+    const struct ob_model_options options = {.n_threads = 1, .kv_type = kv};
+    struct ob_error err;
+    struct ob_model *model;
+    struct ob_chunk *chunks;
+    size_t n_file, n;
+    void *file = tiny_model_make(&shape, &n_file);
+    CHECK_OK(ob_model_open_memory("27B states", file, n_file, &options, &model, &err), err);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct ob_snapshot_content content = {.n_ids = lengths[i]};
+        size_t page = ob_page_of(lengths[i] - 1), sum = 0;
+        CHECK_OK(ob_snapshot_chunks(model, &content, &chunks, &n, &err), err);
+        assert_int_equal(n, 3 + 2 * 4 + 2 * 12);
+        for (size_t c = 1; c < n; c++) /* all but the tokens */
+            sum += chunks[c].bytes;
+        assert_int_equal(4 * sum, ((size_t)144 << 20) + 48 * 122880 +
+                                      token_bytes * (ob_page_start(page) + ob_page_tokens(page)));
+        free(chunks);
+    }
+    ob_model_close(model);
+    free(file);
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    check_sizes(OB_KV_F16, (size_t)64 << 10);
+    check_sizes(OB_KV_F32, (size_t)128 << 10);
 }
 
 /* The bytes depend on the tokens alone: not on what the session held before, or on a restore. */
@@ -502,10 +547,15 @@ static void test_no_room(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walks),      cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_going_back), cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_foreign),    cmocka_unit_test(test_hostile_manifest),
-        cmocka_unit_test(test_killed),     cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_walks),
+        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_going_back),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_hostile_manifest),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_two_writers),
         cmocka_unit_test(test_no_room),
     };
     n_kills = argc > 1 ? atoi(argv[1]) : n_kills;
