@@ -8,7 +8,7 @@ command -v dpkg-query > /dev/null 2>&1 || exit 77
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/pc"
-packages=$(sed -n 's/^build_packages="\(.*\)"$/\1/p' "$root/scripts/deps.sh")
+packages=$(sed -n '/^build_packages="/,/"$/{s/^build_packages=//;p}' "$root/scripts/deps.sh" | tr -d '"')
 # shellcheck disable=SC2086
 dpkg-query -L $packages | grep '/pkgconfig/.*\.pc$' | while read -r file; do
     ln -s "$file" "$folder/pc/"
