@@ -6,7 +6,7 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 
 build_packages="gcc libc6-dev make cmake ninja-build pkg-config unicode-data libjansson-dev libedit-dev
-libxxhash-dev libsqlite3-dev"
+libxxhash-dev libhttp-parser-dev libsqlite3-dev"
 test_packages="clang clang-format clang-tidy cppcheck lld libclang-rt-dev libclang-rt-dev-wasm32 wasi-libc
 tmux libcmocka-dev libpcre2-dev libutf8proc-dev python3-jinja2
 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
