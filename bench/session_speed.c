@@ -57,6 +57,7 @@ static struct ob_session *fill(struct ob_model *model, size_t n)
     TRY(ob_session_open(model, NULL, &s, &err));
     TRY(ob_session_append(s, (const int32_t[]){1}, 1, &err)); /* for its logits */
     TRY(ob_session_reserve(s, 0, n, &err));
+    engine->backend->state_set_length(s->state, n);
     for (int i = 0; i < engine->plan->n_states; i++) {
         bool kv = engine->plan->states[i].kind == OB_STATE_KV;
         for (size_t p = 0; p < (kv ? 2 * (ob_page_of(n - 1) + 1) : 1); p++) {
@@ -65,7 +66,6 @@ static struct ob_session *fill(struct ob_model *model, size_t n)
             TRY(engine->backend->state_write(engine, s->state, place, noise, &err));
         }
     }
-    engine->backend->state_set_length(s->state, n);
     for (size_t i = 0; i < n; i++)
         s->ids[i] = (int32_t)rng_below(&rng, 256);
     s->length = s->logits_at = n;

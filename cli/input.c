@@ -31,9 +31,6 @@ static int open_model(const char *path, const struct ob_model_options *wanted,
 int input_open_model(const struct common_options *common, const struct ob_model_options *wanted,
                      struct ob_model **model)
 {
-    if (common->kv > 2)
-        return report(EXIT_USAGE, "--kv %s: this version has f16 and f32",
-                      common->kv == 3 ? "q8" : "q4");
     return open_model(common->model, wanted, model);
 }
 

@@ -325,15 +325,14 @@ struct ob_model_options options_for_model(const struct common_options *common)
     static const char *const backends[] = {NULL, "auto", "cpu", "cuda", "webgpu"};
     static const char *const levels[] = {NULL, "auto", "ref", "avx2", "avx512", "neon", "dotprod"};
     static const enum ob_activation activations[] = {OB_ACT_DEFAULT, OB_ACT_INT8, OB_ACT_F32};
-    static const enum ob_kv_type kv_types[] = {OB_KV_F16, OB_KV_F16, OB_KV_F32};
+    static const enum ob_kv_type kv_types[] = {OB_KV_F16, OB_KV_F16, OB_KV_F32, OB_KV_Q8, OB_KV_Q4};
     static const enum ob_rope_mode rope_modes[] = {OB_ROPE_FILE, OB_ROPE_FILE, OB_ROPE_PLAIN};
-    size_t kv = (size_t)common->kv < sizeof kv_types / sizeof *kv_types ? (size_t)common->kv : 0;
     return (struct ob_model_options){
         .backend = backends[common->backend],
         .cpu_level = levels[common->cpu],
         .n_threads = (int)common->threads,
         .activation = activations[common->act],
-        .kv_type = kv_types[kv],
+        .kv_type = kv_types[common->kv],
         .rope = rope_modes[common->rope],
         .n_ctx = common->ctx,
         .chunk = common->chunk,

@@ -76,7 +76,12 @@ enum ob_activation {
                            F32, F16 and BF16 weights stay in f32 */
 };
 
-enum ob_kv_type { OB_KV_F16 = 0, OB_KV_F32 = 1 };
+enum ob_kv_type {
+    OB_KV_F16 = 0,
+    OB_KV_F32 = 1,
+    OB_KV_Q8 = 2, /* 8 bits, an f16 scale per 32 channels of a token */
+    OB_KV_Q4 = 3, /* 4 bits, but f32 for the first 8 tokens and for up to 128 of the newest */
+};
 
 enum ob_rope_mode {
     OB_ROPE_FILE = 0,  /* scaling as the model file declares it */

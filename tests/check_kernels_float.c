@@ -123,39 +123,75 @@ static void rope(struct ck *c)
     CK_RUN(c, K(c)->rope(y, x, cosine, sine, n_rot, n));
 }
 
+/* The format of a case: variant / 2. */
+static enum ob_kv_format kv_format(const struct ck *c)
+{
+    static const enum ob_kv_format formats[] = {OB_KV_STORE_F16, OB_KV_STORE_F32, OB_KV_STORE_Q8,
+                                                OB_KV_STORE_Q4};
+    return formats[P(c)->variant / 2];
+}
+
 static void kv_store(struct ck *c)
 {
     size_t n = P(c)->n;
-    enum ob_kv_format format = P(c)->variant & 2 ? OB_KV_STORE_F32 : OB_KV_STORE_F16;
+    enum ob_kv_format format = kv_format(c);
     float *x = ck_floats(c, n, hard(c));
     for (size_t i = 0; i < n; i += 3)
         x[i] *= 1e-6f; /* denormal in f16 */
-    void *page = ck_take(c, n * ob_kv_format_bytes(format));
+    void *page = ck_take(c, ob_kv_format_bytes(format, n));
     CK_RUN(c, K(c)->kv_store(page, format, x, n));
+}
+
+/* Groups of all kinds: about normal, tiny, equal numbers, beyond f16, and (hard) not finite. */
+static void kv_pack(struct ck *c)
+{
+    size_t n = P(c)->n, numbers = OB_KEYS_AT_ONCE * n;
+    float *x = ck_floats(c, numbers, hard(c));
+    for (size_t i = 0; i < numbers; i++) {
+        static const float factors[] = {1.0f, 1e-7f, 0.0f, 1e6f};
+        size_t group = i / OB_KV_GROUP % 9;
+        x[i] = group < 4 ? x[i] * factors[group] : x[i] + 3.0f;
+    }
+    void *page = ck_take(c, ob_kv_format_bytes(OB_KV_STORE_Q4, numbers));
+    if (P(c)->variant & 2)
+        CK_RUN(c, K(c)->kv_pack_values(page, x, n));
+    else
+        CK_RUN(c, K(c)->kv_pack_keys(page, x, n));
+}
+
+/* Random numbers as a page of rows. */
+static void *kv_page(struct ck *c, bool keys)
+{
+    const struct ck_params *p = P(c);
+    size_t numbers = p->n_rows * p->n;
+    float *source = ck_floats(c, numbers, false);
+    void *page = ck_take(c, ob_kv_format_bytes(kv_format(c), numbers));
+    if (kv_format(c) != OB_KV_STORE_Q4)
+        K(c)->kv_store(page, kv_format(c), source, numbers);
+    else if (keys)
+        K(c)->kv_pack_keys(page, source, p->n);
+    else
+        K(c)->kv_pack_values(page, source, p->n);
+    return page;
 }
 
 static void attention_page(struct ck *c)
 {
-    enum { MOST = 32 };
+    enum { MOST = 40 };
     const struct ck_params *p = P(c);
-    enum ob_kv_format format = p->variant & 2 ? OB_KV_STORE_F32 : OB_KV_STORE_F16;
-    size_t bytes = p->n_rows * p->n * ob_kv_format_bytes(format);
     struct ob_attention_query queries[MOST];
-    void *keys = ck_take(c, bytes), *values = ck_take(c, bytes);
-    float *source = ck_floats(c, p->n_rows * p->n, false);
-    ck_kernels(c)->kv_store(keys, format, source, p->n_rows * p->n);
-    rng_fill(ck_rng(c), source, p->n_rows * p->n);
-    ck_kernels(c)->kv_store(values, format, source, p->n_rows * p->n);
+    void *keys = kv_page(c, true), *values = kv_page(c, false);
     float *q = ck_floats(c, p->n_out * p->n, hard(c));
     float *out = ck_take(c, p->n_out * p->n * sizeof *out);
     float *sums = ck_take(c, 2 * p->n_out * sizeof *sums);
-    float *scratch = ck_take_private(c, 2 * p->n * sizeof *scratch);
+    float *scratch = ck_take_private(c, ob_attention_scratch(p->n) * sizeof *scratch);
     for (size_t i = 0; i < p->n_out; i++) {
         size_t fewer = p->gap * i < p->n_rows ? p->gap * i : p->n_rows - 1;
         queries[i] = (struct ob_attention_query){
             .q = q + i * p->n, .value = out + i * p->n, .n_keys = p->n_rows - fewer};
     }
-    CK_RUN(c, K(c)->attention_page(queries, p->n_out, keys, values, format, p->n, 0.125f, scratch));
+    CK_RUN(c, K(c)->attention_page(queries, p->n_out, keys, values, kv_format(c), p->n, 0.125f,
+                                   scratch));
     for (size_t i = 0; i < p->n_out; i++) {
         sums[2 * i] = queries[i].max;
         sums[2 * i + 1] = queries[i].sum;
@@ -276,19 +312,37 @@ static void matmul_cases(struct ck *c)
 static void attention_cases(struct ck *c)
 {
     static const size_t dims[] = {32, 48, 64, 80, 128, 256}, keys[] = {1, 2, 8, 70, 128};
+    static const char *const formats[] = {"f16", "f32", "q8", "q4"};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-            for (int v = 0; v < 4; v++)
-                for (size_t queries = 1; queries <= 32; queries = queries * 3 + 1) {
+            for (int v = 0; v < 8; v++)
+                for (size_t queries = 1; queries <= 40; queries = queries * 3 + 1) {
+                    bool integers = v >= 4, whole = v >= 6;
                     struct ck_params p = {.n = dims[d], .n_rows = keys[k], .n_out = queries};
-                    p.gap = queries > 4;
+                    p.gap = queries > 4 && !whole;
                     p.variant = v;
-                    if (ck_is_bench(c) && (keys[k] != 128 || v % 2))
+                    if ((integers && dims[d] % OB_KV_GROUP != 0) ||
+                        (whole && keys[k] != OB_KEYS_AT_ONCE) ||
+                        (ck_is_bench(c) && (keys[k] != 128 || v % 2)))
                         continue;
                     ck_case(c, attention_page, p,
-                            "float/attention_page/%s/dim%zu-keys%zu-queries%zu%s",
-                            v & 2 ? "f32" : "f16", dims[d], keys[k], queries, v & 1 ? "-hard" : "");
+                            "float/attention_page/%s/dim%zu-keys%zu-queries%zu%s", formats[v / 2],
+                            dims[d], keys[k], queries, v & 1 ? "-hard" : "");
                 }
+}
+
+static void kv_cases(struct ck *c)
+{
+    for (size_t n = 32; n <= 256; n = n < 96 ? n + 32 : n + 64)
+        for (int v = 0; v < 2; v++) {
+            struct ck_params p = {.n = n, .variant = 4 + v};
+            const char *hard_or_not = v ? "-hard" : "";
+            ck_case(c, kv_store, p, "float/kv_store/q8/n%zu%s", n, hard_or_not);
+            p.variant = v;
+            ck_case(c, kv_pack, p, "float/kv_pack_keys/n%zu%s", n, hard_or_not);
+            p.variant = 2 + v;
+            ck_case(c, kv_pack, p, "float/kv_pack_values/n%zu%s", n, hard_or_not);
+        }
 }
 
 static void state_cases(struct ck *c)
@@ -323,5 +377,6 @@ void ck_float_cases(struct ck *c)
     vector_cases(c);
     matmul_cases(c);
     attention_cases(c);
+    kv_cases(c);
     state_cases(c);
 }

@@ -55,7 +55,7 @@ static void check_rows(struct ob_model *model, const struct rows *rows, bool rea
         const struct ob_bench_row *r = &rows->row[i];
         bool decode = i % 3 == 2;
         size_t depth = i < 3 ? 0 : 9, n = tokens[i % 3], batch = decode ? 2 : 1;
-        struct ob_cost cost = ob_plan_cost(model->plan, depth + n / 2, 2);
+        struct ob_cost cost = ob_plan_cost(model->plan, depth + n / 2, OB_KV_F16);
         double runs = n == 40 ? 3 : 1; /* chunks of 16 */
         double bytes = decode ? (double)cost.weight_bytes / 2 + (double)cost.state_bytes
                               : (double)(cost.weight_bytes + cost.state_bytes) * runs / (double)n;

@@ -198,7 +198,6 @@ static void test_wrong_usage(void **state)
         {"unexpected argument", "logits", "-m", DEMO, "x"},
         {"either", "ppl", "-m", DEMO},
         {"either", "ppl", "-m", DEMO, "--tokens", "a.u16", "-f", "b"},
-        {"--kv q8", "info", DEMO, "--kv", "q8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const *a = cases[i];

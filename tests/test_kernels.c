@@ -152,7 +152,7 @@ static void check_attention(size_t dim)
 {
     enum { KEYS = 206, QUERIES = 6, MOST_DIM = 144 };
     static float keys[KEYS * MOST_DIM], values[KEYS * MOST_DIM], q[QUERIES][MOST_DIM];
-    static float out[2 * QUERIES][MOST_DIM], scratch[2 * MOST_DIM];
+    static float out[2 * QUERIES][MOST_DIM], scratch[33 * MOST_DIM];
     struct ob_attention_query total[QUERIES], part[QUERIES];
     rng_fill(&rng, keys, KEYS * dim);
     rng_fill(&rng, values, KEYS * dim);

@@ -188,7 +188,7 @@ static void test_cost(void **state)
     struct ob_model_options options = {.backend = "null"};
     struct ob_model *model = test_open(TEST_DATA "/qwen3-q1/model.gguf", &options);
     const struct ob_weights *w = &model->weights;
-    struct ob_cost cost = ob_plan_cost(model->plan, 0, 2);
+    struct ob_cost cost = ob_plan_cost(model->plan, 0, OB_KV_F16);
     size_t row = ob_format_row_bytes(w->token_embd->format, w->token_embd->n_cols);
     assert_int_equal(cost.weight_bytes, w->tensor_bytes - w->token_embd->bytes + row);
     uint64_t macs = 0;
@@ -200,7 +200,7 @@ static void test_cost(void **state)
     const struct ob_config *c = &model->config;
     uint64_t attention = 2 * (uint64_t)c->n_heads * (uint64_t)c->head_dim;
     assert_int_equal(cost.macs, macs + attention * (uint64_t)c->n_layers);
-    struct ob_cost deep = ob_plan_cost(model->plan, 999, 2);
+    struct ob_cost deep = ob_plan_cost(model->plan, 999, OB_KV_F16);
     assert_int_equal(deep.macs, macs + 1000 * attention * (uint64_t)c->n_layers);
     uint64_t kv = 2 * (uint64_t)c->n_kv_heads * (uint64_t)c->head_dim * 2;
     assert_int_equal(deep.state_bytes - cost.state_bytes, 999 * kv * (uint64_t)c->n_layers);

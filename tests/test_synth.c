@@ -228,7 +228,7 @@ static void test_cost(void **state)
     (void)state;
     struct hollow h;
     hollow_open(&h, "bonsai-27b", OB_KV_F16);
-    struct ob_cost cost = ob_plan_cost(h.model.plan, 0, 2);
+    struct ob_cost cost = ob_plan_cost(h.model.plan, 0, OB_KV_F16);
     /* All matrices but the embedding, of which one row is read. */
     uint64_t embedding = 248320ull * 720, row = 720;
     assert_true(cost.weight_bytes == h.model.weights.tensor_bytes - embedding + row);
@@ -237,7 +237,7 @@ static void test_cost(void **state)
     uint64_t attention = 16ull * 2 * 24 * 256; /* one key and one value */
     CHECK(cost.macs >= products - 48ull * 96 * 5120 && cost.macs <= products + deltanet + attention,
           "%llu multiply-adds", (unsigned long long)cost.macs);
-    struct ob_cost deep = ob_plan_cost(h.model.plan, 1000, 2);
+    struct ob_cost deep = ob_plan_cost(h.model.plan, 1000, OB_KV_F16);
     assert_true(deep.state_bytes - cost.state_bytes == 1000ull * 64 * 1024);
     hollow_close(&h);
 }

@@ -33,7 +33,7 @@ struct ob_memory_use {
     size_t packed_bytes;       /* weights in the form the kernels read */
     size_t activation_bytes;   /* values of a run, and scratch */
     size_t kv_bytes_per_token; /* of one session, all layers */
-    size_t state_bytes;        /* fixed part of one session: states, tails, sink pages */
+    size_t state_bytes;        /* fixed part of one session: states, tails, sink, residual */
     size_t pool_bytes;         /* address space of the page pool */
 };
 
@@ -70,8 +70,8 @@ struct ob_backend {
                                size_t n_tokens, struct ob_error *err);
 
     /* Forget all but the first n_tokens tokens, as far as the kinds of state allow: KV can be cut
-     * anywhere, a recurrent state only be kept whole or emptied. Returns the length it now holds,
-     * <= n_tokens; the caller reads the rest again. */
+     * anywhere, 4-bit KV between packed pages and behind the last, a recurrent state only be kept whole or
+     * emptied. Returns the length it now holds, <= n_tokens; the caller reads the rest again. */
     size_t (*state_truncate)(struct ob_engine *engine, struct ob_state *state, size_t n_tokens);
 
     /* Make `to`, an empty state, hold what `from` holds; their pages may be shared, which nothing that
@@ -81,10 +81,10 @@ struct ob_backend {
                             struct ob_state *to, struct ob_error *err);
 
     /* States as plain bytes, for checkpoints and snapshots; NULL where a backend has none. A fixed
-     * state is ob_state_floats() floats, a page page_bytes() bytes whose tokens past the state's length
-     * read as zero. Places must exist: pages reserved. What is written counts once state_set_length
-     * has said how many tokens the state now holds. */
-    size_t (*page_bytes)(const struct ob_engine *engine, size_t page);
+     * state is ob_state_floats() floats, a page of a state of n_tokens tokens page_bytes() bytes whose
+     * tokens past the state's length read as zero. Places must exist: pages reserved. Before a state is
+     * written, state_set_length says how many tokens it will hold; what it held of them stays. */
+    size_t (*page_bytes)(const struct ob_engine *engine, size_t page, size_t n_tokens);
     ob_status (*state_read)(struct ob_engine *engine, const struct ob_state *state,
                             struct ob_state_place place, void *out, struct ob_error *err);
     ob_status (*state_write)(struct ob_engine *engine, struct ob_state *state,

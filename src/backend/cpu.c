@@ -66,8 +66,7 @@ static ob_status allocate(struct cpu_engine *e, const struct ob_engine_options *
     /* Rows of a large chunk lie a page apart or more: a product would miss a page with each. */
     ob_os_prefer_huge_pages(e->activations, plan->activation_bytes);
     place_operands(e);
-    enum ob_kv_format format = options->kv_type == OB_KV_F32 ? OB_KV_STORE_F32 : OB_KV_STORE_F16;
-    OB_TRY(ob_pages_create(&e->pages, plan, format, options->pool_tokens, err));
+    OB_TRY(ob_pages_create(&e->pages, plan, options->kv_type, options->pool_tokens, err));
     OB_TRY(ob_pool_create(options->n_threads, &e->pool, err));
     return cpu_pack_weights(e, options->mapped, err);
 }
@@ -148,13 +147,13 @@ static size_t state_truncate(struct ob_engine *engine, struct ob_state *state, s
         memset(state->fixed, 0, e->fixed_floats * sizeof *state->fixed);
         n_tokens = 0;
     }
-    state->length = n_tokens;
-    return n_tokens;
+    state->length = ob_page_table_cut(&e->pages, &state->pages, state->length, n_tokens);
+    return state->length;
 }
 
-static size_t page_bytes(const struct ob_engine *engine, size_t page)
+static size_t page_bytes(const struct ob_engine *engine, size_t page, size_t n_tokens)
 {
-    return ob_page_bytes(&((const struct cpu_engine *)engine)->pages, page);
+    return ob_page_bytes(&((const struct cpu_engine *)engine)->pages, page, n_tokens);
 }
 
 static ob_status state_read(struct ob_engine *engine, const struct ob_state *state,
@@ -180,9 +179,8 @@ static ob_status state_write(struct ob_engine *engine, struct ob_state *state,
     size_t at = e->state_at[place.state];
     (void)err;
     if (shape->kind == OB_STATE_KV)
-        memcpy(ob_page_data(&e->pages, &state->pages, (int)at, place.values ? OB_VALUES : OB_KEYS,
-                            place.page, 0),
-               bytes, ob_page_bytes(&e->pages, place.page));
+        ob_page_write(&e->pages, &state->pages, (int)at, place.values ? OB_VALUES : OB_KEYS,
+                      place.page, state->length, bytes);
     else
         memcpy(state->fixed + at, bytes, ob_state_floats(shape) * sizeof *state->fixed);
     return OB_OK;
@@ -191,6 +189,7 @@ static ob_status state_write(struct ob_engine *engine, struct ob_state *state,
 static void state_set_length(struct ob_state *state, size_t n_tokens)
 {
     state->length = n_tokens;
+    ob_page_table_set(&state->pages, n_tokens);
 }
 
 /* The batch fits the plan and its segments cover its rows in order. */
@@ -247,8 +246,11 @@ static ob_status run_batch(struct ob_engine *engine, const struct ob_batch *batc
                        batch->n_rows, batch->n_segments);
     struct cpu_run run = {e, batch};
     ob_pool_run(e->pool, run_worker, &run);
-    for (size_t i = 0; i < batch->n_segments; i++)
-        batch->segments[i].state->length += batch->segments[i].n_rows;
+    for (size_t i = 0; i < batch->n_segments; i++) {
+        struct ob_state *state = batch->segments[i].state;
+        state->length += batch->segments[i].n_rows;
+        ob_page_table_grown(&state->pages, state->length);
+    }
     return OB_OK;
 }
 
@@ -273,7 +275,7 @@ static struct ob_memory_use memory(const struct ob_engine *engine)
             engine->plan->activation_bytes + workers * e->scratch_floats * sizeof(float),
         .kv_bytes_per_token =
             2 * (size_t)e->pages.n_kv_layers * e->pages.page_bytes / OB_PAGE_TOKENS,
-        .state_bytes = e->fixed_floats * sizeof(float) + ob_pages_sink_bytes(&e->pages),
+        .state_bytes = e->fixed_floats * sizeof(float) + ob_pages_own_bytes(&e->pages),
         .pool_bytes = ob_pages_pool_bytes(&e->pages),
     };
 }

@@ -42,6 +42,23 @@ struct cpu_call {
     size_t n_rows;                      /* rows of the step's domain */
 };
 
+/* Where a row, and a head of it, of a value lies. */
+static inline float *cpu_row(const struct cpu_call *c, int value, size_t row)
+{
+    const struct ob_plan_value *v = &c->engine->common.plan->values[value];
+    return c->engine->value_at[value] + row * (size_t)v->row_stride;
+}
+
+static inline const struct ob_plan_value *cpu_value(const struct cpu_call *c, int value)
+{
+    return &c->engine->common.plan->values[value];
+}
+
+static inline float *cpu_head(const struct cpu_call *c, int value, size_t row, size_t head)
+{
+    return cpu_row(c, value, row) + head * (size_t)cpu_value(c, value)->head_stride;
+}
+
 struct ob_machine_speed cpu_probe(struct ob_engine *engine, const void *memory, size_t n_bytes);
 
 /* Give every int8 product its packed weights. Each matrix is packed once, by the whole team, and the
@@ -52,8 +69,11 @@ ob_status cpu_pack_weights(struct cpu_engine *engine, bool mapped, struct ob_err
 size_t cpu_scratch_floats(const struct ob_plan *plan);
 
 size_t cpu_queries(const struct ob_plan *plan);
+size_t cpu_attention_scratch(const struct ob_plan *plan, const struct ob_step *step);
 
-/* Do this worker's part of a step. */
+/* Do this worker's part of a step; of the two that work on the KV cache. */
 void cpu_run_step(const struct cpu_call *call);
+void cpu_kv_append(const struct cpu_call *call);
+void cpu_attention(const struct cpu_call *call);
 
 #endif

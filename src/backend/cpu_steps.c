@@ -9,22 +9,6 @@
  * stays in the first-level cache (128 x 64 floats are 32 KB). */
 enum { DELTA_COLUMNS = 64 };
 
-static float *row_of(const struct cpu_call *c, int value, size_t row)
-{
-    const struct ob_plan_value *v = &c->engine->common.plan->values[value];
-    return c->engine->value_at[value] + row * (size_t)v->row_stride;
-}
-
-static const struct ob_plan_value *value_of(const struct cpu_call *c, int value)
-{
-    return &c->engine->common.plan->values[value];
-}
-
-static float *head_of(const struct cpu_call *c, int value, size_t row, size_t head)
-{
-    return row_of(c, value, row) + head * (size_t)value_of(c, value)->head_stride;
-}
-
 static const float *weight(const struct cpu_call *c, int i)
 {
     return c->step->w[i]->data; /* vectors are f32 by the binding's rule */
@@ -42,7 +26,7 @@ static void step_embed(const struct cpu_call *c)
     size_t first, last;
     my_rows(c, &first, &last);
     for (size_t r = first; r < last; r++)
-        w->format->decode(row_of(c, c->step->out, r), ob_tensor_row(w, (size_t)c->batch->ids[r]),
+        w->format->decode(cpu_row(c, c->step->out, r), ob_tensor_row(w, (size_t)c->batch->ids[r]),
                           w->n_cols);
 }
 
@@ -52,7 +36,7 @@ static void step_rope_table(const struct cpu_call *c)
     size_t half = (size_t)rope->n_rot / 2, first, last;
     my_rows(c, &first, &last);
     for (size_t r = first; r < last; r++) {
-        float *table = row_of(c, c->step->out, r);
+        float *table = cpu_row(c, c->step->out, r);
         for (size_t i = 0; i < half; i++) {
             /* In double: at position 100,000 an f32 angle would be off by thousandths of a turn. */
             double angle = (double)c->batch->rope_at[r][rope->axis[i]] * rope->freq[i];
@@ -65,24 +49,24 @@ static void step_rope_table(const struct cpu_call *c)
 static void step_matmul(const struct cpu_call *c)
 {
     const struct ob_step *s = c->step;
-    const struct ob_plan_value *x = value_of(c, s->in[0]), *y = value_of(c, s->out);
+    const struct ob_plan_value *x = cpu_value(c, s->in[0]), *y = cpu_value(c, s->out);
     size_t first, last;
     ob_worker_range(c->worker, s->w[0]->n_rows, 16, &first, &last);
-    c->engine->kernels.matmul_f32(row_of(c, s->out, 0), (size_t)y->row_stride,
-                                  row_of(c, s->in[0], 0), (size_t)x->row_stride, c->n_rows, s->w[0],
-                                  first, last, c->scratch);
+    c->engine->kernels.matmul_f32(cpu_row(c, s->out, 0), (size_t)y->row_stride,
+                                  cpu_row(c, s->in[0], 0), (size_t)x->row_stride, c->n_rows,
+                                  s->w[0], first, last, c->scratch);
 }
 
 static bool makes_codes(const struct cpu_call *c)
 {
-    return value_of(c, c->step->out)->number == OB_NUMBER_CODES;
+    return cpu_value(c, c->step->out)->number == OB_NUMBER_CODES;
 }
 
 /* The codes of a value for the rows of this run. */
 static struct ob_codes codes_of(const struct cpu_call *c, int value)
 {
     return ob_codes_at(c->engine->value_at[value], c->n_rows,
-                       (size_t)value_of(c, value)->row_stride);
+                       (size_t)cpu_value(c, value)->row_stride);
 }
 
 static void step_matmul_int8(const struct cpu_call *c)
@@ -94,7 +78,7 @@ static void step_matmul_int8(const struct cpu_call *c)
     size_t n_tiles = (w->n_rows + product->tile_rows - 1) / product->tile_rows, first, last;
     ob_worker_range(c->worker, n_tiles, (16 + product->tile_rows - 1) / product->tile_rows, &first,
                     &last);
-    product->multiply(row_of(c, s->out, 0), (size_t)value_of(c, s->out)->row_stride, &x, w,
+    product->multiply(cpu_row(c, s->out, 0), (size_t)cpu_value(c, s->out)->row_stride, &x, w,
                       c->engine->packed[s - c->engine->common.plan->steps], first, last);
 }
 
@@ -105,9 +89,9 @@ static void make(const struct cpu_call *c, size_t r, size_t h, size_t column, si
     const struct ob_kernels *k = &c->engine->kernels;
     const struct ob_step *s = c->step;
     bool codes = makes_codes(c);
-    float *y = codes ? c->scratch : head_of(c, s->out, r, h) + column;
-    const float *a = head_of(c, s->in[0], r, h) + column;
-    const float *b = s->in[1] == OB_NO_VALUE ? NULL : head_of(c, s->in[1], r, h) + column;
+    float *y = codes ? c->scratch : cpu_head(c, s->out, r, h) + column;
+    const float *a = cpu_head(c, s->in[0], r, h) + column;
+    const float *b = s->in[1] == OB_NO_VALUE ? NULL : cpu_head(c, s->in[1], r, h) + column;
     switch (s->op) {
     case OB_OP_RMSNORM:
         k->rmsnorm(y, a, weight(c, 0), n, s->eps);
@@ -152,7 +136,7 @@ static void make(const struct cpu_call *c, size_t r, size_t h, size_t column, si
     }
     if (codes) {
         struct ob_codes x = codes_of(c, s->out);
-        size_t head_dim = (size_t)value_of(c, s->out)->head_dim;
+        size_t head_dim = (size_t)cpu_value(c, s->out)->head_dim;
         k->quantise(&x, r, h * head_dim + column, y, n);
     }
 }
@@ -167,7 +151,7 @@ static bool whole_heads(enum ob_op op)
 
 static void step_heads(const struct cpu_call *c)
 {
-    const struct ob_plan_value *out = value_of(c, c->step->out);
+    const struct ob_plan_value *out = cpu_value(c, c->step->out);
     size_t n_heads = (size_t)out->n_heads, n = (size_t)out->head_dim, first, last;
     if (c->step->op == OB_OP_QUANTISE && n % OB_ACT_GROUP != 0) { /* packed: one long head */
         n *= n_heads;
@@ -186,128 +170,37 @@ static void step_heads(const struct cpu_call *c)
 static void step_rope(const struct cpu_call *c)
 {
     const struct ob_step *s = c->step;
-    const struct ob_plan_value *out = value_of(c, s->out);
+    const struct ob_plan_value *out = cpu_value(c, s->out);
     size_t n_heads = (size_t)out->n_heads, n_rot = (size_t)s->rope->n_rot, first, last;
     ob_worker_range(c->worker, c->n_rows * n_heads, 1, &first, &last);
     for (size_t i = first; i < last; i++) {
-        const float *table = row_of(c, s->in[1], i / n_heads);
-        c->engine->kernels.rope(head_of(c, s->out, i / n_heads, i % n_heads),
-                                head_of(c, s->in[0], i / n_heads, i % n_heads), table,
+        const float *table = cpu_row(c, s->in[1], i / n_heads);
+        c->engine->kernels.rope(cpu_head(c, s->out, i / n_heads, i % n_heads),
+                                cpu_head(c, s->in[0], i / n_heads, i % n_heads), table,
                                 table + n_rot / 2, n_rot, (size_t)out->head_dim);
     }
 }
 
 static void step_select(const struct cpu_call *c)
 {
-    size_t n = (size_t)value_of(c, c->step->out)->row_stride, first, last;
+    size_t n = (size_t)cpu_value(c, c->step->out)->row_stride, first, last;
     my_rows(c, &first, &last);
     for (size_t r = first; r < last; r++)
-        memcpy(row_of(c, c->step->out, r), row_of(c, c->step->in[0], (size_t)c->batch->wanted[r]),
+        memcpy(cpu_row(c, c->step->out, r), cpu_row(c, c->step->in[0], (size_t)c->batch->wanted[r]),
                n * sizeof(float));
-}
-
-static void step_kv_append(const struct cpu_call *c)
-{
-    struct cpu_engine *e = c->engine;
-    const struct ob_step *s = c->step;
-    size_t n_heads = (size_t)e->pages.n_heads, n = (size_t)e->pages.head_dim;
-    size_t item_bytes = n * ob_kv_format_bytes(e->pages.format);
-    int kv_layer = (int)e->state_at[s->state];
-    for (size_t i = 0; i < c->batch->n_segments; i++) {
-        const struct ob_segment *seg = &c->batch->segments[i];
-        size_t first, last;
-        ob_worker_range(c->worker, seg->n_rows * n_heads, 1, &first, &last);
-        for (size_t j = first; j < last; j++) {
-            size_t row = j / n_heads, head = j % n_heads;
-            size_t position = seg->position + row, page = ob_page_of(position);
-            size_t at = (position - ob_page_start(page)) * item_bytes;
-            for (int kind = OB_KEYS; kind <= OB_VALUES; kind++) {
-                char *data = ob_page_data(&e->pages, &seg->state->pages, kv_layer,
-                                          (enum ob_kv_kind)kind, page, (int)head);
-                e->kernels.kv_store(data + at, e->pages.format,
-                                    head_of(c, s->in[kind], seg->first_row + row, head), n);
-            }
-        }
-    }
-}
-
-/* Queries that go through a page together: up to 4 rows times the query heads of one KV head, so
- * that a key is unpacked once for all of them and their sums stay in the first-level cache. */
-enum { QUERY_ROWS = 4 };
-
-/* Attention of all query heads of one KV head for rows [first, last) of a segment: a partial result
- * per page, merged in page order. */
-static void attend(const struct cpu_call *c, const struct ob_segment *seg, size_t kv_head,
-                   size_t first, size_t last)
-{
-    struct cpu_engine *e = c->engine;
-    const struct ob_step *s = c->step;
-    const struct ob_plan_value *out = value_of(c, s->out);
-    size_t n = (size_t)out->head_dim, group = (size_t)(out->n_heads / e->pages.n_heads);
-    size_t n_queries = (last - first) * group;
-    int kv_layer = (int)e->state_at[s->state];
-    struct ob_attention_query *total = c->queries, *part = total + n_queries;
-    float *values = c->scratch, *scratch = values + n_queries * n;
-    for (size_t i = 0; i < n_queries; i++) {
-        size_t row = seg->first_row + first + i / group, head = kv_head * group + i % group;
-        total[i].q = part[i].q = head_of(c, s->in[0], row, head);
-        total[i].value = head_of(c, s->out, row, head);
-        part[i].value = values + i * n;
-    }
-    size_t n_tokens = seg->position + last; /* that the last row sees */
-    for (size_t page = 0; ob_page_start(page) < n_tokens; page++) {
-        const struct ob_page_table *pages = &seg->state->pages;
-        const void *k = ob_page_data(&e->pages, pages, kv_layer, OB_KEYS, page, (int)kv_head);
-        const void *v = ob_page_data(&e->pages, pages, kv_layer, OB_VALUES, page, (int)kv_head);
-        struct ob_attention_query *now = page == 0 ? total : part;
-        size_t from = 0; /* queries before this one end before the page */
-        for (size_t i = 0; i < n_queries; i++) {
-            size_t sees = seg->position + first + i / group + 1;
-            size_t start = ob_page_start(page);
-            if (sees <= start) {
-                from = i + 1;
-                continue;
-            }
-            now[i].n_keys =
-                sees - start < ob_page_tokens(page) ? sees - start : ob_page_tokens(page);
-        }
-        e->kernels.attention_page(now + from, n_queries - from, k, v, e->pages.format, n, s->scale,
-                                  scratch);
-        for (size_t i = from; page > 0 && i < n_queries; i++)
-            e->kernels.attention_merge(&total[i], &part[i], n);
-    }
-    for (size_t i = 0; i < n_queries; i++)
-        for (size_t d = 0; d < n; d++)
-            total[i].value[d] /= total[i].sum;
-}
-
-static void step_attention(const struct cpu_call *c)
-{
-    size_t n_heads = (size_t)c->engine->pages.n_heads;
-    size_t n_workers = (size_t)c->worker->n_workers;
-    for (size_t i = 0; i < c->batch->n_segments; i++) {
-        const struct ob_segment *seg = &c->batch->segments[i];
-        size_t n_blocks = (seg->n_rows + QUERY_ROWS - 1) / QUERY_ROWS;
-        /* Dealt out in turn, since later rows have more keys to read. */
-        for (size_t j = (size_t)c->worker->index; j < n_blocks * n_heads; j += n_workers) {
-            size_t first = j / n_heads * QUERY_ROWS;
-            size_t last = first + QUERY_ROWS < seg->n_rows ? first + QUERY_ROWS : seg->n_rows;
-            attend(c, seg, j % n_heads, first, last);
-        }
-    }
 }
 
 static void step_conv(const struct cpu_call *c)
 {
     const struct ob_step *s = c->step;
-    const struct ob_plan_value *x = value_of(c, s->in[0]), *y = value_of(c, s->out);
+    const struct ob_plan_value *x = cpu_value(c, s->in[0]), *y = cpu_value(c, s->out);
     size_t n = (size_t)y->head_dim, first, last;
     ob_worker_range(c->worker, n, 16, &first, &last);
     for (size_t i = 0; i < c->batch->n_segments; i++) {
         const struct ob_segment *seg = &c->batch->segments[i];
         float *tail = seg->state->fixed + c->engine->state_at[s->state];
-        c->engine->kernels.conv_silu(row_of(c, s->out, seg->first_row), (size_t)y->row_stride,
-                                     row_of(c, s->in[0], seg->first_row), (size_t)x->row_stride,
+        c->engine->kernels.conv_silu(cpu_row(c, s->out, seg->first_row), (size_t)y->row_stride,
+                                     cpu_row(c, s->in[0], seg->first_row), (size_t)x->row_stride,
                                      seg->n_rows, weight(c, 0), s->w[0]->n_cols, tail, n, first,
                                      last);
     }
@@ -318,24 +211,24 @@ static void delta_block(const struct cpu_call *c, const struct ob_segment *seg, 
                         size_t first, size_t last)
 {
     const struct ob_step *s = c->step;
-    const struct ob_plan_value *k = value_of(c, s->in[1]), *v = value_of(c, s->in[2]);
+    const struct ob_plan_value *k = cpu_value(c, s->in[1]), *v = cpu_value(c, s->in[2]);
     size_t dk = (size_t)k->head_dim, dv = (size_t)v->head_dim;
     size_t key_head = head % (size_t)k->n_heads; /* value heads are tiled over the key heads */
     float *state = seg->state->fixed + c->engine->state_at[s->state] + head * dk * dv;
     for (size_t i = 0; i < seg->n_rows; i++) {
         size_t row = seg->first_row + i;
-        float decay = row_of(c, s->in[3], row)[head];
-        float beta = row_of(c, s->in[4], row)[head];
+        float decay = cpu_row(c, s->in[3], row)[head];
+        float beta = cpu_row(c, s->in[4], row)[head];
         c->engine->kernels.delta_step(
-            head_of(c, s->out, row, head), state, head_of(c, s->in[0], row, key_head),
-            head_of(c, s->in[1], row, key_head), head_of(c, s->in[2], row, head), decay, beta, dk,
+            cpu_head(c, s->out, row, head), state, cpu_head(c, s->in[0], row, key_head),
+            cpu_head(c, s->in[1], row, key_head), cpu_head(c, s->in[2], row, head), decay, beta, dk,
             dv, first, last);
     }
 }
 
 static void step_delta(const struct cpu_call *c)
 {
-    const struct ob_plan_value *v = value_of(c, c->step->in[2]);
+    const struct ob_plan_value *v = cpu_value(c, c->step->in[2]);
     size_t dv = (size_t)v->head_dim, n_blocks = (dv + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
     size_t first, last;
     ob_worker_range(c->worker, (size_t)v->n_heads * n_blocks, 1, &first, &last);
@@ -346,20 +239,6 @@ static void step_delta(const struct cpu_call *c)
             delta_block(c, &c->batch->segments[i], j / n_blocks, from, to);
         }
     }
-}
-
-/* Twice the queries of the largest attention call: totals and parts. */
-size_t cpu_queries(const struct ob_plan *plan)
-{
-    size_t most = 0;
-    for (int i = 0; i < plan->n_steps; i++) {
-        const struct ob_step *s = &plan->steps[i];
-        if (s->op != OB_OP_ATTENTION)
-            continue;
-        size_t group = (size_t)(plan->values[s->out].n_heads / plan->states[s->state].n_heads);
-        most = group > most ? group : most;
-    }
-    return 2 * QUERY_ROWS * most;
 }
 
 size_t cpu_scratch_floats(const struct ob_plan *plan)
@@ -373,7 +252,7 @@ size_t cpu_scratch_floats(const struct ob_plan *plan)
         else if (s->out != OB_NO_VALUE && plan->values[s->out].number == OB_NUMBER_CODES)
             need = (size_t)plan->values[s->out].row_stride;
         else if (s->op == OB_OP_ATTENTION)
-            need = (cpu_queries(plan) / 2 + 2) * (size_t)plan->values[s->out].head_dim;
+            need = cpu_attention_scratch(plan, s);
         floats = need > floats ? need : floats;
     }
     return (floats + 15) / 16 * 16;
@@ -402,10 +281,10 @@ void cpu_run_step(const struct cpu_call *call)
         step_select(call);
         break;
     case OB_OP_KV_APPEND:
-        step_kv_append(call);
+        cpu_kv_append(call);
         break;
     case OB_OP_ATTENTION:
-        step_attention(call);
+        cpu_attention(call);
         break;
     case OB_OP_CONV:
         step_conv(call);

@@ -9,12 +9,22 @@ enum {
     HUGE_PLANE_BYTES = 32 << 20
 }; /* of one layer and kind, from which on huge pages waste little */
 
-/* Pages past the sink that n_tokens tokens need. */
-static size_t pages_for(size_t n_tokens)
+/* Pages of the pool that n_tokens tokens need: of packed ones only what is full. */
+static size_t pages_for(const struct ob_page_pool *pool, size_t n_tokens)
 {
-    return n_tokens <= OB_SINK_TOKENS
-               ? 0
-               : (n_tokens - OB_SINK_TOKENS + OB_PAGE_TOKENS - 1) / OB_PAGE_TOKENS;
+    size_t up = pool->residual_bytes ? 0 : OB_PAGE_TOKENS - 1;
+    return n_tokens <= OB_SINK_TOKENS ? 0 : (n_tokens - OB_SINK_TOKENS + up) / OB_PAGE_TOKENS;
+}
+
+/* Most pages that one run fills and goes past: each has a row of the run, and so has the next. */
+static size_t most_full(const struct ob_page_pool *pool, const struct ob_plan *plan)
+{
+    return pool->residual_bytes ? plan->max_rows / 2 : 0;
+}
+
+static size_t full_bytes(const struct ob_page_pool *pool)
+{
+    return pool->n_full * 2 * pool->residual_bytes;
 }
 
 size_t ob_pages_pool_bytes(const struct ob_page_pool *pool)
@@ -22,9 +32,19 @@ size_t ob_pages_pool_bytes(const struct ob_page_pool *pool)
     return (size_t)pool->n_kv_layers * 2 * pool->n_pages * pool->page_bytes;
 }
 
-size_t ob_pages_sink_bytes(const struct ob_page_pool *pool)
+static size_t sinks_bytes(const struct ob_page_pool *pool)
 {
     return (size_t)pool->n_kv_layers * 2 * pool->sink_bytes;
+}
+
+static size_t residuals_bytes(const struct ob_page_pool *pool)
+{
+    return (size_t)pool->n_kv_layers * 2 * pool->residual_bytes;
+}
+
+size_t ob_pages_own_bytes(const struct ob_page_pool *pool)
+{
+    return sinks_bytes(pool) + residuals_bytes(pool);
 }
 
 static ob_status find_shape(struct ob_page_pool *pool, const struct ob_plan *plan,
@@ -47,37 +67,72 @@ static ob_status find_shape(struct ob_page_pool *pool, const struct ob_plan *pla
     return OB_OK;
 }
 
-ob_status ob_pages_create(struct ob_page_pool *pool, const struct ob_plan *plan,
-                          enum ob_kv_format format, size_t n_tokens, struct ob_error *err)
+/* What the pages of a type hold, and their sizes. */
+static ob_status set_format(struct ob_page_pool *pool, enum ob_kv_type type, struct ob_error *err)
 {
-    *pool = (struct ob_page_pool){.format = format};
-    OB_TRY(find_shape(pool, plan, err));
-    if (pool->n_kv_layers == 0)
-        return OB_OK;
-    size_t token_bytes =
-        (size_t)pool->n_heads * (size_t)pool->head_dim * ob_kv_format_bytes(format);
-    pool->page_bytes = token_bytes * OB_PAGE_TOKENS;
-    pool->sink_bytes = token_bytes * OB_SINK_TOKENS;
-    pool->n_pages = pages_for(n_tokens);
+    static const enum ob_kv_format formats[] = {
+        [OB_KV_F16] = OB_KV_STORE_F16,
+        [OB_KV_F32] = OB_KV_STORE_F32,
+        [OB_KV_Q8] = OB_KV_STORE_Q8,
+        [OB_KV_Q4] = OB_KV_STORE_Q4,
+    };
+    size_t numbers = (size_t)pool->n_heads * (size_t)pool->head_dim;
+    pool->format = formats[type];
+    pool->exact = type == OB_KV_Q4 ? OB_KV_STORE_F32 : pool->format;
+    if ((type == OB_KV_Q8 || type == OB_KV_Q4) && pool->head_dim % OB_KV_GROUP != 0)
+        return ob_fail(
+            err, OB_UNSUPPORTED,
+            "a KV cache of 8 or 4 bits needs heads of a multiple of %d, this model has %d",
+            (int)OB_KV_GROUP, pool->head_dim);
+    pool->page_bytes = ob_kv_format_bytes(pool->format, numbers * OB_PAGE_TOKENS);
+    pool->sink_bytes = ob_kv_format_bytes(pool->exact, numbers * OB_SINK_TOKENS);
+    if (type == OB_KV_Q4)
+        pool->residual_bytes = ob_kv_format_bytes(pool->exact, numbers * OB_PAGE_TOKENS);
+    return OB_OK;
+}
+
+static ob_status take_memory(struct ob_page_pool *pool, struct ob_error *err)
+{
     size_t bytes;
     if (pool->n_pages > UINT32_MAX ||
         !ob_mul_size(pool->n_pages, pool->page_bytes * 2 * (size_t)pool->n_kv_layers, &bytes))
-        return ob_fail(err, OB_NO_MEMORY, "a KV pool for %zu tokens does not fit the address space",
-                       n_tokens);
+        return ob_fail(err, OB_NO_MEMORY, "a KV pool of %zu pages does not fit the address space",
+                       pool->n_pages);
+    if (pool->n_full > 0) {
+        pool->full = ob_os_reserve(full_bytes(pool));
+        if (!pool->full)
+            return ob_fail_memory(err, full_bytes(pool),
+                                  "the KV pages of a run (a smaller chunk needs less)");
+    }
     if (pool->n_pages == 0)
         return OB_OK;
     pool->free_ids = ob_calloc(pool->n_pages, sizeof *pool->free_ids);
     pool->n_tables = ob_calloc(pool->n_pages, sizeof *pool->n_tables);
     pool->base = pool->free_ids && pool->n_tables ? ob_os_reserve(bytes) : NULL;
-    if (!pool->base) {
-        free(pool->free_ids);
-        free(pool->n_tables);
-        pool->free_ids = pool->n_tables = NULL;
+    if (!pool->base)
         return ob_fail_memory(err, bytes, "the KV page pool (a smaller context needs less)");
-    }
     /* A restored session meets all its pages at once, at a fault for each 4 KiB otherwise. */
     if (pool->n_pages * pool->page_bytes >= HUGE_PLANE_BYTES)
         ob_os_prefer_huge_pages(pool->base, bytes);
+    return OB_OK;
+}
+
+ob_status ob_pages_create(struct ob_page_pool *pool, const struct ob_plan *plan,
+                          enum ob_kv_type type, size_t n_tokens, struct ob_error *err)
+{
+    *pool = (struct ob_page_pool){0};
+    OB_TRY(find_shape(pool, plan, err));
+    if (pool->n_kv_layers == 0)
+        return OB_OK;
+    ob_status status = set_format(pool, type, err);
+    pool->n_pages = pages_for(pool, n_tokens);
+    pool->n_full = most_full(pool, plan);
+    if (status == OB_OK)
+        status = take_memory(pool, err);
+    if (status != OB_OK) {
+        ob_pages_destroy(pool);
+        return status;
+    }
     for (size_t i = 0; i < pool->n_pages; i++) /* the stack gives out page 0 first */
         pool->free_ids[i] = (uint32_t)(pool->n_pages - 1 - i);
     pool->n_free = pool->n_pages;
@@ -88,6 +143,8 @@ void ob_pages_destroy(struct ob_page_pool *pool)
 {
     if (pool->base)
         ob_os_release(pool->base, ob_pages_pool_bytes(pool));
+    if (pool->full)
+        ob_os_release(pool->full, full_bytes(pool));
     free(pool->free_ids);
     free(pool->n_tables);
     *pool = (struct ob_page_pool){0};
@@ -99,15 +156,18 @@ ob_status ob_page_table_create(const struct ob_page_pool *pool, size_t max_token
     *table = (struct ob_page_table){0};
     if (pool->n_kv_layers == 0)
         return OB_OK;
-    table->capacity = pages_for(max_tokens);
+    table->capacity = pages_for(pool, max_tokens);
+    table->exact_from = OB_SINK_TOKENS;
     table->ids = ob_calloc(table->capacity, sizeof *table->ids);
-    table->sink = ob_calloc(1, ob_pages_sink_bytes(pool));
+    table->sink = ob_calloc(1, ob_pages_own_bytes(pool));
     if (!table->ids || !table->sink) {
         free(table->ids);
         free(table->sink);
         *table = (struct ob_page_table){0};
-        return ob_fail_memory(err, ob_pages_sink_bytes(pool), "a session's KV pages");
+        return ob_fail_memory(err, ob_pages_own_bytes(pool), "a session's KV pages");
     }
+    if (pool->residual_bytes)
+        table->residual = table->sink + sinks_bytes(pool);
     return OB_OK;
 }
 
@@ -164,7 +224,7 @@ ob_status ob_page_table_reserve(struct ob_page_pool *pool, struct ob_page_table 
 {
     if (pool->n_kv_layers == 0)
         return OB_OK;
-    size_t need = pages_for(n_tokens), old = need < table->n_ids ? need : table->n_ids;
+    size_t need = pages_for(pool, n_tokens), old = need < table->n_ids ? need : table->n_ids;
     size_t first = n_tokens > kept ? first_written(kept) : old, n_new = need - old;
     for (size_t i = first; i < old; i++)
         n_new += pool->n_tables[table->ids[i]] > 1;
@@ -185,17 +245,62 @@ ob_status ob_page_table_fork(struct ob_page_pool *pool, const struct ob_page_tab
 {
     if (pool->n_kv_layers == 0)
         return OB_OK;
-    size_t n = pages_for(held), whole = first_written(held);
+    size_t n = pages_for(pool, held), whole = first_written(held);
     if (n > to->capacity || (n > whole && pool->n_free == 0))
         return no_room(pool, held, err);
-    memcpy(to->sink, from->sink, ob_pages_sink_bytes(pool));
+    memcpy(to->sink, from->sink, ob_pages_own_bytes(pool));
+    to->exact_from = from->exact_from;
     for (; to->n_ids < n; to->n_ids++) {
         to->ids[to->n_ids] = from->ids[to->n_ids];
         pool->n_tables[to->ids[to->n_ids]]++;
     }
-    if (n > whole)
+    if (n > whole) /* packed pages are whole: the rest is in the residual */
         replace_page(pool, to, whole);
     return OB_OK;
+}
+
+void ob_page_table_grown(struct ob_page_table *table, size_t length)
+{
+    ob_page_table_set(table, length > 0 ? length - 1 : 0);
+}
+
+void ob_page_table_set(struct ob_page_table *table, size_t length)
+{
+    table->exact_from =
+        length < OB_SINK_TOKENS ? OB_SINK_TOKENS : ob_page_start(ob_page_of(length));
+}
+
+size_t ob_page_table_cut(const struct ob_page_pool *pool, struct ob_page_table *table,
+                         size_t length, size_t n_tokens)
+{
+    size_t kept = n_tokens < length ? n_tokens : length;
+    if (!pool->residual_bytes || kept >= table->exact_from)
+        return kept;
+    if (kept > OB_SINK_TOKENS)
+        kept = ob_page_start(ob_page_of(kept));
+    ob_page_table_set(table, kept);
+    return kept;
+}
+
+struct ob_kv_regions ob_page_table_regions(const struct ob_page_pool *pool,
+                                           const struct ob_page_table *table, size_t length)
+{
+    struct ob_kv_regions r = {0};
+    if (pool->n_kv_layers == 0)
+        return r;
+    r.sink = length < OB_SINK_TOKENS ? length : OB_SINK_TOKENS;
+    size_t rest = length - r.sink;
+    if (pool->residual_bytes)
+        r.residual = rest > 0 ? length - table->exact_from : 0;
+    else if (pool->format != OB_KV_STORE_Q8)
+        r.residual = rest;
+    r.quantised = rest - r.residual;
+    return r;
+}
+
+static size_t head_offset(const struct ob_page_pool *pool, size_t page_bytes, int head)
+{
+    return (size_t)head * (page_bytes / (size_t)pool->n_heads);
 }
 
 void *ob_page_data(const struct ob_page_pool *pool, const struct ob_page_table *table, int kv_layer,
@@ -203,15 +308,44 @@ void *ob_page_data(const struct ob_page_pool *pool, const struct ob_page_table *
 {
     size_t plane = (size_t)kv_layer * 2 + (size_t)kind;
     if (page == 0)
-        return table->sink + plane * pool->sink_bytes +
-               (size_t)head * (pool->sink_bytes / (size_t)pool->n_heads);
+        return table->sink + plane * pool->sink_bytes + head_offset(pool, pool->sink_bytes, head);
     return pool->base + (plane * pool->n_pages + table->ids[page - 1]) * pool->page_bytes +
-           (size_t)head * (pool->page_bytes / (size_t)pool->n_heads);
+           head_offset(pool, pool->page_bytes, head);
 }
 
-size_t ob_page_bytes(const struct ob_page_pool *pool, size_t page)
+void *ob_page_residual(const struct ob_page_pool *pool, const struct ob_page_table *table,
+                       int kv_layer, enum ob_kv_kind kind, int head)
 {
-    return page == 0 ? pool->sink_bytes : pool->page_bytes;
+    return table->residual + ((size_t)kv_layer * 2 + (size_t)kind) * pool->residual_bytes +
+           head_offset(pool, pool->residual_bytes, head);
+}
+
+void *ob_page_full(const struct ob_page_pool *pool, size_t i, enum ob_kv_kind kind, int head)
+{
+    return pool->full + (i * 2 + (size_t)kind) * pool->residual_bytes +
+           head_offset(pool, pool->residual_bytes, head);
+}
+
+/* Whether what is kept of a page is its rows in the residual. */
+static bool in_residual(const struct ob_page_pool *pool, size_t page, size_t n_tokens)
+{
+    return page > 0 && pool->residual_bytes > 0 &&
+           ob_page_start(page) + ob_page_tokens(page) > n_tokens;
+}
+
+size_t ob_page_bytes(const struct ob_page_pool *pool, size_t page, size_t n_tokens)
+{
+    return page == 0                           ? pool->sink_bytes
+           : in_residual(pool, page, n_tokens) ? pool->residual_bytes
+                                               : pool->page_bytes;
+}
+
+static void *kept_page(const struct ob_page_pool *pool, const struct ob_page_table *table,
+                       int kv_layer, enum ob_kv_kind kind, size_t page, size_t n_tokens, int head)
+{
+    return in_residual(pool, page, n_tokens)
+               ? ob_page_residual(pool, table, kv_layer, kind, head)
+               : ob_page_data(pool, table, kv_layer, kind, page, head);
 }
 
 void ob_page_read(const struct ob_page_pool *pool, const struct ob_page_table *table, int kv_layer,
@@ -219,11 +353,19 @@ void ob_page_read(const struct ob_page_pool *pool, const struct ob_page_table *t
 {
     size_t start = ob_page_start(page), capacity = ob_page_tokens(page);
     size_t held = n_tokens <= start ? 0 : n_tokens - start;
-    size_t head_bytes = ob_page_bytes(pool, page) / (size_t)pool->n_heads;
-    size_t valid = (held < capacity ? held : capacity) * (head_bytes / capacity);
+    size_t head_bytes = ob_page_bytes(pool, page, n_tokens) / (size_t)pool->n_heads;
+    /* A page that is not full is made of rows. */
+    size_t valid = held < capacity ? held * (head_bytes / capacity) : head_bytes;
     unsigned char *to = out;
     for (int h = 0; h < pool->n_heads; h++, to += head_bytes) {
-        memcpy(to, ob_page_data(pool, table, kv_layer, kind, page, h), valid);
+        memcpy(to, kept_page(pool, table, kv_layer, kind, page, n_tokens, h), valid);
         memset(to + valid, 0, head_bytes - valid);
     }
+}
+
+void ob_page_write(const struct ob_page_pool *pool, struct ob_page_table *table, int kv_layer,
+                   enum ob_kv_kind kind, size_t page, size_t n_tokens, const void *bytes)
+{
+    memcpy(kept_page(pool, table, kv_layer, kind, page, n_tokens, 0), bytes,
+           ob_page_bytes(pool, page, n_tokens));
 }

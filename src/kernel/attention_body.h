@@ -2,9 +2,11 @@
  * set. Private to src/kernel; included by float_body.h.
  *
  * A tile's sums stay in registers: of 4 queries times 4 keys for the scores and of 4 queries times 64
- * columns for the values where vectors hold 16 floats, of fewer at a time where they are shorter. */
+ * columns for the values where vectors hold 16 floats, of fewer at a time where they are shorter.
+ *
+ * Floats are read where they lie. Pages of integers are unpacked, 32 rows at a time, for all tiles. */
 
-enum { QUERY_TILE = 4, KEY_TILE = 4 };
+enum { QUERY_TILE = 4, KEY_TILE = 4, MOST_TILES = 8, UNPACKED_ROWS = OB_KV_GROUP };
 
 /* SIDE: queries and keys whose scores are summed at once. COLUMN_STEPS: steps of 16 columns of the
  * values summed at once. */
@@ -94,7 +96,8 @@ INLINE void value_block(float *const value[QUERY_TILE], const float *weight, con
 {
     vec sum[QUERY_TILE][COLUMN_STEPS][PARTS];
     UNROLL for (int i = 0; i < QUERY_TILE; i++) UNROLL for (int c = 0; c < C; c++)
-        UNROLL for (int p = 0; p < PARTS; p++) sum[i][c][p] = (vec){0};
+        UNROLL for (int p = 0; p < PARTS; p++) sum[i][c][p] =
+            *(const vec_anywhere *)(value[i] + d + c * LANES + p * PART);
     for (size_t key = 0; key < n_keys; key++) {
         UNROLL for (int c = 0; c < C; c++)
         {
@@ -121,90 +124,183 @@ INLINE void value_rest(float *value, const float *weight, const void *values,
     }
 }
 
-/* Values of a tile's n_real queries. Keys that only some of them see come last, one by one. */
-INLINE void value_page(const struct ob_attention_query *queries, size_t n_real, const float *weight,
-                       const void *values, const enum ob_kv_format format, size_t n,
-                       float *const value[QUERY_TILE], float *scratch)
+/* 4 queries. Where there are fewer, the last one stands for the missing ones and `spare` takes their
+ * values. */
+struct query_tile {
+    const float *q[QUERY_TILE];
+    float *value[QUERY_TILE];
+    size_t n_keys[QUERY_TILE]; /* that each sees */
+    size_t n_real, fewest, most;
+};
+
+INLINE void set_tile(struct query_tile *t, const struct ob_attention_query *queries, size_t n_real,
+                     size_t n, float *spare)
 {
-    size_t common = queries[0].n_keys, d = 0;
-    for (size_t i = 1; i < n_real; i++)
-        common = queries[i].n_keys < common ? queries[i].n_keys : common;
+    t->n_real = n_real;
+    t->fewest = t->most = queries[0].n_keys;
+    for (size_t i = 0; i < QUERY_TILE; i++) {
+        const struct ob_attention_query *query = &queries[i < n_real ? i : n_real - 1];
+        t->q[i] = query->q;
+        t->value[i] = i < n_real ? query->value : spare;
+        t->n_keys[i] = query->n_keys;
+        t->fewest = query->n_keys < t->fewest ? query->n_keys : t->fewest;
+        t->most = query->n_keys > t->most ? query->n_keys : t->most;
+        memset(t->value[i], 0, n * sizeof(float));
+    }
+}
+
+/* How many of `n_rows` rows from key `from` on come before key `end`. */
+INLINE size_t rows_before(size_t end, size_t from, size_t n_rows)
+{
+    return end <= from ? 0 : end - from < n_rows ? end - from : n_rows;
+}
+
+/* Add rows [0, n_rows) of `values`, which are those of key `from` on. Keys that only some of the queries
+ * see come last, one by one. */
+INLINE void value_rows(const struct query_tile *t, const float *weight, const void *values,
+                       const enum ob_kv_format format, size_t from, size_t n_rows, size_t n,
+                       float *scratch)
+{
+    size_t common = rows_before(t->fewest, from, n_rows), d = 0;
     for (; d + LANES * COLUMN_STEPS <= n; d += LANES * COLUMN_STEPS)
-        value_block(value, weight, values, format, common, n, d, COLUMN_STEPS);
+        value_block(t->value, weight, values, format, common, n, d, COLUMN_STEPS);
     for (; d + LANES <= n; d += LANES)
-        value_block(value, weight, values, format, common, n, d, 1);
-    for (size_t i = 0; i < n_real; i++) {
-        memset(value[i] + d, 0, (n - d) * sizeof(float));
+        value_block(t->value, weight, values, format, common, n, d, 1);
+    for (size_t i = 0; i < t->n_real; i++) {
         if (d < n)
-            value_rest(value[i], weight + i, values, format, 0, common, n, d, scratch);
-        value_rest(value[i], weight + i, values, format, common, queries[i].n_keys, n, 0, scratch);
+            value_rest(t->value[i], weight + i, values, format, 0, common, n, d, scratch);
+        value_rest(t->value[i], weight + i, values, format, common,
+                   rows_before(t->n_keys[i], from, n_rows), n, 0, scratch);
     }
 }
 
 /* Scores of a tile -> exp(score - max), 0 for keys that a query does not see; sets max and sum. */
-INLINE void softmax_tile(struct ob_attention_query *queries, size_t n_real, float *score,
-                         size_t n_keys)
+INLINE void softmax_tile(struct ob_attention_query *queries, const struct query_tile *t,
+                         float *score)
 {
     float max[QUERY_TILE], sum[QUERY_TILE] = {0};
     int32_t sees[QUERY_TILE];
     for (size_t i = 0; i < QUERY_TILE; i++) {
         max[i] = score[i];
-        sees[i] = (int32_t)queries[i < n_real ? i : n_real - 1].n_keys;
+        sees[i] = (int32_t)t->n_keys[i];
     }
-    for (size_t j = 1; j < n_keys; j++)
+    for (size_t j = 1; j < t->most; j++)
         for (size_t i = 0; i < QUERY_TILE; i++) {
             float s = score[j * QUERY_TILE + i];
             max[i] = (int32_t)j < sees[i] && s > max[i] ? s : max[i];
         }
-    for (size_t j = 0; j < n_keys; j++)
+    for (size_t j = 0; j < t->most; j++)
         for (size_t i = 0; i < QUERY_TILE; i++)
             score[j * QUERY_TILE + i] -= max[i];
-    for (size_t i = 0; i < n_keys * QUERY_TILE; i++)
+    for (size_t i = 0; i < t->most * QUERY_TILE; i++)
         score[i] = exp_f32(score[i]);
-    for (size_t j = 0; j < n_keys; j++)
+    for (size_t j = 0; j < t->most; j++)
         for (size_t i = 0; i < QUERY_TILE; i++) {
             float e = (int32_t)j < sees[i] ? score[j * QUERY_TILE + i] : 0.0f;
             score[j * QUERY_TILE + i] = e;
             sum[i] += e;
         }
-    for (size_t i = 0; i < n_real; i++) {
+    for (size_t i = 0; i < t->n_real; i++) {
         queries[i].max = max[i];
         queries[i].sum = sum[i];
     }
 }
 
-/* The tile's 4 queries; where there are fewer, the last one stands for the missing ones and `spare`
- * takes their values. */
-INLINE void attend_tile(struct ob_attention_query *queries, size_t n_real, const void *keys,
-                        const void *values, const enum ob_kv_format format, size_t n, float scale,
-                        float *scores, float *scratch)
+/* Some tiles of queries on their way through a page. */
+struct page_pass {
+    struct query_tile tiles[MOST_TILES];
+    size_t n_tiles, n_keys; /* most that one of them sees */
+    size_t n;
+    float scale;
+    float scores[MOST_TILES][OB_KEYS_AT_ONCE * QUERY_TILE];
+    float *scratch;
+};
+
+/* Scores of the keys from `from` on, which are rows [0, n_rows) of `keys`. */
+INLINE void score_tiles(struct page_pass *p, const void *keys, const enum ob_kv_format format,
+                        size_t from, size_t n_rows)
 {
-    const float *q[QUERY_TILE];
-    float *value[QUERY_TILE], *spare = scratch + n;
-    size_t n_keys = 0;
-    for (size_t i = 0; i < QUERY_TILE; i++) {
-        const struct ob_attention_query *query = &queries[i < n_real ? i : n_real - 1];
-        q[i] = query->q;
-        value[i] = i < n_real ? query->value : spare;
-        n_keys = query->n_keys > n_keys ? query->n_keys : n_keys;
+    for (size_t i = 0; i < p->n_tiles; i++)
+        score_page(p->scores[i] + from * QUERY_TILE, p->tiles[i].q, keys, format,
+                   rows_before(p->tiles[i].most, from, n_rows), p->n, p->scale, p->scratch);
+}
+
+INLINE void value_tiles(struct page_pass *p, const void *values, const enum ob_kv_format format,
+                        size_t from, size_t n_rows)
+{
+    for (size_t i = 0; i < p->n_tiles; i++)
+        value_rows(&p->tiles[i], p->scores[i] + from * QUERY_TILE, values, format, from, n_rows,
+                   p->n, p->scratch);
+}
+
+/* Rows [from, from + n_rows) of a page of integers as f32; from is a multiple of 32. */
+static void unpack_rows(float *out, const void *page, enum ob_kv_format format, bool is_keys,
+                        size_t from, size_t n_rows, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)page + ob_kv_format_bytes(format, from * n);
+    if (format == OB_KV_STORE_Q8)
+        unpack_q8(out, at, n_rows * n);
+    else if (is_keys)
+        unpack_q4_keys(out, at, n);
+    else
+        unpack_q4_values(out, at, n_rows * n / OB_KV_GROUP);
+}
+
+static void softmax_tiles(struct page_pass *p, struct ob_attention_query *queries)
+{
+    for (size_t i = 0; i < p->n_tiles; i++)
+        softmax_tile(queries + i * QUERY_TILE, &p->tiles[i], p->scores[i]);
+}
+
+/* Read in place: the whole page is one block of rows. */
+INLINE void attend_floats(struct page_pass *p, struct ob_attention_query *queries, const void *keys,
+                          const void *values, const enum ob_kv_format format)
+{
+    score_tiles(p, keys, format, 0, p->n_keys);
+    softmax_tiles(p, queries);
+    value_tiles(p, values, format, 0, p->n_keys);
+}
+
+static void attend_integers(struct page_pass *p, struct ob_attention_query *queries,
+                            const void *keys, const void *values, enum ob_kv_format format)
+{
+    float *rows = p->scratch + p->n;
+    for (size_t from = 0; from < p->n_keys; from += UNPACKED_ROWS) {
+        size_t n_rows = rows_before(p->n_keys, from, UNPACKED_ROWS);
+        unpack_rows(rows, keys, format, true, from, n_rows, p->n);
+        score_tiles(p, rows, OB_KV_STORE_F32, from, n_rows);
     }
-    score_page(scores, q, keys, format, n_keys, n, scale, scratch);
-    softmax_tile(queries, n_real, scores, n_keys);
-    value_page(queries, n_real, scores, values, format, n, value, scratch);
+    softmax_tiles(p, queries);
+    for (size_t from = 0; from < p->n_keys; from += UNPACKED_ROWS) {
+        size_t n_rows = rows_before(p->n_keys, from, UNPACKED_ROWS);
+        unpack_rows(rows, values, format, false, from, n_rows, p->n);
+        value_tiles(p, rows, OB_KV_STORE_F32, from, n_rows);
+    }
 }
 
 static void attention_page(struct ob_attention_query *queries, size_t n_queries, const void *keys,
                            const void *values, enum ob_kv_format format, size_t n, float scale,
                            float *scratch)
 {
-    float scores[OB_KEYS_AT_ONCE * QUERY_TILE];
-    for (size_t i = 0; i < n_queries; i += QUERY_TILE) {
-        size_t n_real = n_queries - i < QUERY_TILE ? n_queries - i : QUERY_TILE;
+    struct page_pass p;
+    p.n = n;
+    p.scale = scale;
+    p.scratch = scratch;
+    for (size_t done = 0; done < n_queries; done += p.n_tiles * QUERY_TILE) {
+        p.n_keys = 0;
+        size_t left = n_queries - done;
+        for (p.n_tiles = 0; p.n_tiles < MOST_TILES && left > 0; p.n_tiles++) {
+            struct query_tile *t = &p.tiles[p.n_tiles];
+            size_t n_real = left < QUERY_TILE ? left : QUERY_TILE;
+            set_tile(t, queries + done + p.n_tiles * QUERY_TILE, n_real, n, scratch);
+            p.n_keys = t->most > p.n_keys ? t->most : p.n_keys;
+            left -= n_real;
+        }
         if (format == OB_KV_STORE_F16)
-            attend_tile(queries + i, n_real, keys, values, OB_KV_STORE_F16, n, scale, scores,
-                        scratch);
+            attend_floats(&p, queries + done, keys, values, OB_KV_STORE_F16);
+        else if (format == OB_KV_STORE_F32)
+            attend_floats(&p, queries + done, keys, values, OB_KV_STORE_F32);
         else
-            attend_tile(queries + i, n_real, keys, values, OB_KV_STORE_F32, n, scale, scores,
-                        scratch);
+            attend_integers(&p, queries + done, keys, values, format);
     }
 }

@@ -153,43 +153,7 @@ static void rope(float *y, const float *x, const float *cosine, const float *sin
     memcpy(y + n_rot, x + n_rot, (n - n_rot) * sizeof *y);
 }
 
-static void kv_store(void *dst, enum ob_kv_format format, const float *src, size_t n)
-{
-    if (format == OB_KV_STORE_F32) {
-        memcpy(dst, src, n * sizeof *src);
-        return;
-    }
-    uint16_t *half = dst;
-    for (size_t i = 0; i < n; i++)
-        half[i] = ob_f32_to_f16(src[i]);
-}
-
-static inline void load_f16(float *out, const uint16_t *half, size_t n)
-{
-    size_t i = 0;
-#if defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(half + i))));
-#elif defined(__ARM_FP16_FORMAT_IEEE)
-    for (; i < n; i++) {
-        __fp16 number;
-        memcpy(&number, half + i, sizeof number);
-        out[i] = (float)number;
-    }
-#endif
-    for (; i < n; i++)
-        out[i] = ob_f16_to_f32(half[i]);
-}
-
-/* Row `row` of a page as f32: in place where it is f32 already, else through scratch [n]. */
-static inline const float *kv_row(const void *page, enum ob_kv_format format, size_t row, size_t n,
-                                  float *scratch)
-{
-    if (format == OB_KV_STORE_F32)
-        return (const float *)page + row * n;
-    load_f16(scratch, (const uint16_t *)page + row * n, n);
-    return scratch;
-}
+#include "kernel/kv_body.h"
 
 #include "kernel/attention_body.h"
 
@@ -244,6 +208,8 @@ static void install_float(struct ob_kernels *table)
     table->decay = decay;
     table->rope = rope;
     table->kv_store = kv_store;
+    table->kv_pack_keys = kv_pack_keys;
+    table->kv_pack_values = kv_pack_values;
     table->attention_page = attention_page;
     table->attention_merge = attention_merge;
     table->conv_silu = conv_silu;

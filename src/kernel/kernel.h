@@ -24,15 +24,48 @@
 
 #include "quant/format.h"
 
-/* Most keys of one attention call: a page. */
-enum { OB_KEYS_AT_ONCE = 128 };
+enum {
+    OB_KEYS_AT_ONCE = 128, /* most keys of one attention call: a page */
+    OB_KV_GROUP = 32,      /* numbers that share a scale in a page of integers */
+};
 
-/* How a KV page stores its numbers. */
-enum ob_kv_format { OB_KV_STORE_F16, OB_KV_STORE_F32 };
+/* How a KV page stores the numbers of one head, row after row of n.
+ *
+ *   Q8  blocks of 32 channels of a token, laid out as GGUF's Q8_0: an f16 scale s = max|x| / 127, then
+ *       32 codes, x / s rounded to the nearest, half to even. Means s * code.
+ *   Q4  groups of 32 numbers with a scale s = (max - min) / 15 and a minimum m = min, both f16, and codes
+ *       (x - m) / s rounded to 0..15, half up. Means m + s * code, rounded twice. Keys are grouped
+ *       along 32 tokens of one channel, values along 32 channels of one token. A page is packed whole
+ *       (kv_pack_keys, kv_pack_values), 128 tokens at once:
+ *         keys    per 32 tokens: scales [n], minima [n], words [4, n] of 32 bits; token 8 w + i of the 32
+ *                 is the i-th nibble of word w, lowest first
+ *         values  blocks as GGUF's Q4_1: scale, minimum, 16 bytes; channel i < 16 is the low nibble of
+ *                 byte i, channel 16 + i the high one
+ *
+ * Where a scale is 0, so are the codes. Where a number is NaN or infinite or too large for f16, the
+ * scale is NaN. n of both is a multiple of 32. */
+enum ob_kv_format { OB_KV_STORE_F16, OB_KV_STORE_F32, OB_KV_STORE_Q8, OB_KV_STORE_Q4 };
 
-static inline size_t ob_kv_format_bytes(enum ob_kv_format format)
+/* Bytes of n numbers; for Q8 and Q4, n is a multiple of 32 (of Q4: in a whole page). */
+static inline size_t ob_kv_format_bytes(enum ob_kv_format format, size_t n)
 {
-    return format == OB_KV_STORE_F16 ? 2 : 4;
+    switch (format) {
+    case OB_KV_STORE_F16:
+        return n * 2;
+    case OB_KV_STORE_F32:
+        return n * 4;
+    case OB_KV_STORE_Q8:
+        return n / OB_KV_GROUP * (2 + OB_KV_GROUP);
+    case OB_KV_STORE_Q4:
+        return n / OB_KV_GROUP * (2 + 2 + OB_KV_GROUP / 2);
+    }
+    return 0;
+}
+
+/* Floats of scratch for attention_page: unpacked rows, and values of queries that are not there. */
+static inline size_t ob_attention_scratch(size_t n)
+{
+    return (OB_KV_GROUP + 1) * n;
 }
 
 /* One query of an attention call and the result over part of the keys: softmax weights relative to
@@ -178,13 +211,18 @@ struct ob_kernels {
     void (*rope)(float *y, const float *x, const float *cosine, const float *sine, size_t n_rot,
                  size_t n);
 
-    /* dst [n] = src [n] in the page's number format, round to nearest even. EXACT. */
+    /* dst [n] = src [n] in the page's number format (not Q4), round to nearest even. EXACT. */
     void (*kv_store)(void *dst, enum ob_kv_format format, const float *src, size_t n);
+
+    /* dst = a page of src [OB_KEYS_AT_ONCE, n] as Q4. EXACT. */
+    void (*kv_pack_keys)(void *dst, const float *src, size_t n);
+    void (*kv_pack_values)(void *dst, const float *src, size_t n);
 
     /* Attention of n_queries queries to keys and values [most n_keys, n] of one page and KV head:
      * fills value, max and sum of each. Queries next to each other should see equally many keys.
-     * scratch [2 n] is the caller's; n_keys <= OB_KEYS_AT_ONCE. Scores are scale * dot_f32(q, k); sum
-     * and value add the keys ascending, value from 0. EXACT. */
+     * n_keys <= OB_KEYS_AT_ONCE, equal to it for Q4; scratch [ob_attention_scratch(n)] is the
+     * caller's. Pages of integers are first turned into f32; then scores are scale * dot_f32(q, k),
+     * and sum and value add the keys ascending, value from 0. EXACT. */
     void (*attention_page)(struct ob_attention_query *queries, size_t n_queries, const void *keys,
                            const void *values, enum ob_kv_format format, size_t n, float scale,
                            float *scratch);

@@ -55,11 +55,6 @@ static void make_ids(int32_t *ids, size_t n, int n_vocab)
     }
 }
 
-static int kv_bytes(const struct ob_model *m)
-{
-    return m->kv_type == OB_KV_F32 ? 4 : 2;
-}
-
 /* Multiply-adds of the output matrix, which prefill does for the last row of a chunk only. */
 static double head_macs(const struct ob_model *m)
 {
@@ -134,7 +129,7 @@ static ob_status bench_prefill(struct bench *b, size_t tokens, size_t depth,
         OB_TRY(ob_session_append(b->sessions[0], b->ids + depth, tokens, err));
         clock_run(b, i, ob_os_seconds() - start);
     }
-    struct ob_cost cost = ob_plan_cost(plan, depth + tokens / 2, kv_bytes(b->model));
+    struct ob_cost cost = ob_plan_cost(plan, depth + tokens / 2, b->model->kv_type);
     size_t n_runs = (tokens + plan->max_rows - 1) / plan->max_rows;
     double runs = (double)n_runs;
     double head = head_macs(b->model);
@@ -162,7 +157,7 @@ static ob_status bench_decode(struct bench *b, size_t depth, struct ob_bench_row
         }
         clock_run(b, i, ob_os_seconds() - start);
     }
-    struct ob_cost cost = ob_plan_cost(b->model->plan, depth + tokens / 2, kv_bytes(b->model));
+    struct ob_cost cost = ob_plan_cost(b->model->plan, depth + tokens / 2, b->model->kv_type);
     double step_bytes = (double)cost.weight_bytes + (double)cost.state_bytes * (double)batch;
     double step_macs = (double)cost.macs * (double)batch;
     *row =

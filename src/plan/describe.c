@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "plan/kv.h"
 #include "plan/ops.h"
 
 size_t ob_state_floats(const struct ob_state_shape *state)
@@ -14,17 +15,17 @@ size_t ob_state_floats(const struct ob_state_shape *state)
 
 /* Multiply-adds of one row, and bytes of state read and written. */
 static void state_cost(const struct ob_plan *plan, const struct ob_step *s, uint64_t depth,
-                       int kv_bytes, struct ob_cost *cost)
+                       enum ob_kv_type kv_type, struct ob_cost *cost)
 {
     const struct ob_state_shape *state = &plan->states[s->state];
     uint64_t floats = ob_state_floats(state);
     switch (s->op) {
     case OB_OP_KV_APPEND:
-        cost->state_bytes = floats * (uint64_t)kv_bytes;
+        cost->state_bytes = ob_kv_bytes(kv_type, floats, 1);
         break;
     case OB_OP_ATTENTION: {
         const struct ob_plan_value *q = &plan->values[s->in[0]];
-        cost->state_bytes = floats * (uint64_t)kv_bytes * (depth + 1);
+        cost->state_bytes = ob_kv_bytes(kv_type, floats, depth + 1);
         cost->macs = 2 * (uint64_t)q->n_heads * (uint64_t)q->head_dim * (depth + 1);
         break;
     }
@@ -41,7 +42,8 @@ static void state_cost(const struct ob_plan *plan, const struct ob_step *s, uint
     }
 }
 
-struct ob_cost ob_plan_step_cost(const struct ob_plan *plan, int step, uint64_t depth, int kv_bytes)
+struct ob_cost ob_plan_step_cost(const struct ob_plan *plan, int step, uint64_t depth,
+                                 enum ob_kv_type kv_type)
 {
     const struct ob_step *s = &plan->steps[step];
     struct ob_cost cost = {0};
@@ -54,15 +56,15 @@ struct ob_cost ob_plan_step_cost(const struct ob_plan *plan, int step, uint64_t 
     if (s->op == OB_OP_MATMUL || s->op == OB_OP_MATMUL_INT8)
         cost.macs = (uint64_t)s->w[0]->n_rows * s->w[0]->n_cols;
     if (s->state != OB_NO_STATE)
-        state_cost(plan, s, depth, kv_bytes, &cost);
+        state_cost(plan, s, depth, kv_type, &cost);
     return cost;
 }
 
-struct ob_cost ob_plan_cost(const struct ob_plan *plan, uint64_t depth, int kv_bytes)
+struct ob_cost ob_plan_cost(const struct ob_plan *plan, uint64_t depth, enum ob_kv_type kv_type)
 {
     struct ob_cost total = {0};
     for (int i = 0; i < plan->n_steps; i++) {
-        struct ob_cost cost = ob_plan_step_cost(plan, i, depth, kv_bytes);
+        struct ob_cost cost = ob_plan_step_cost(plan, i, depth, kv_type);
         total.weight_bytes += cost.weight_bytes;
         total.state_bytes += cost.state_bytes;
         total.macs += cost.macs;
@@ -96,10 +98,11 @@ static void describe_operands(const struct ob_plan *plan, const struct ob_step *
         ob_text_printf(out, "%sstate %d", comma, s->state);
 }
 
-static void describe_step(const struct ob_plan *plan, int i, int kv_bytes, struct ob_text *out)
+static void describe_step(const struct ob_plan *plan, int i, enum ob_kv_type kv_type,
+                          struct ob_text *out)
 {
     const struct ob_step *s = &plan->steps[i];
-    struct ob_cost cost = ob_plan_step_cost(plan, i, 0, kv_bytes);
+    struct ob_cost cost = ob_plan_step_cost(plan, i, 0, kv_type);
     char layer[16] = "-";
     if (s->layer >= 0)
         snprintf(layer, sizeof layer, "%d", s->layer);
@@ -139,7 +142,7 @@ static void describe_rewrites(const struct ob_plan *plan, struct ob_text *out)
     ob_text_printf(out, "meetings of the thread team: %d (steps marked |)\n", waits);
 }
 
-void ob_plan_describe(const struct ob_plan *plan, int kv_bytes, struct ob_text *out)
+void ob_plan_describe(const struct ob_plan *plan, enum ob_kv_type kv_type, struct ob_text *out)
 {
     ob_text_printf(out,
                    "plan: %d steps, %d values, %d states; activations %zu bytes for %zu rows, %zu "
@@ -149,8 +152,8 @@ void ob_plan_describe(const struct ob_plan *plan, int kv_bytes, struct ob_text *
     ob_text_printf(out, "%5s %5s  %-20s %12s %12s %12s  %s\n", "step", "layer", "op",
                    "weight bytes", "state bytes", "mult-adds", "value @place = operands");
     for (int i = 0; i < plan->n_steps; i++)
-        describe_step(plan, i, kv_bytes, out);
-    struct ob_cost total = ob_plan_cost(plan, 0, kv_bytes);
+        describe_step(plan, i, kv_type, out);
+    struct ob_cost total = ob_plan_cost(plan, 0, kv_type);
     ob_text_printf(out, "%-33s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "\n",
                    "  one token at depth 0", total.weight_bytes, total.state_bytes, total.macs);
     describe_rewrites(plan, out);

@@ -176,18 +176,18 @@ ob_status ob_plan_finish(struct ob_plan_builder *b, size_t max_rows, size_t max_
 /* What one step does for one row that follows `depth` tokens, weights read once. */
 struct ob_cost {
     uint64_t weight_bytes; /* read from weights */
-    uint64_t state_bytes;  /* read and written in the session's state, KV at kv_bytes per number */
+    uint64_t state_bytes;  /* read and written in the session's state */
     uint64_t macs;         /* multiply-adds */
 };
 
 struct ob_cost ob_plan_step_cost(const struct ob_plan *plan, int step, uint64_t depth,
-                                 int kv_bytes);
-struct ob_cost ob_plan_cost(const struct ob_plan *plan, uint64_t depth, int kv_bytes);
+                                 enum ob_kv_type kv_type);
+struct ob_cost ob_plan_cost(const struct ob_plan *plan, uint64_t depth, enum ob_kv_type kv_type);
 
 /* Floats of a fixed-size state; KV: floats of keys and values per token. */
 size_t ob_state_floats(const struct ob_state_shape *state);
 
 /* The plan as a table, one line per step: shapes, weights, bytes, multiply-adds, buffer. */
-void ob_plan_describe(const struct ob_plan *plan, int kv_bytes, struct ob_text *out);
+void ob_plan_describe(const struct ob_plan *plan, enum ob_kv_type kv_type, struct ob_text *out);
 
 #endif

@@ -5,7 +5,7 @@
 
 static size_t slot_floats(const struct ob_checkpoints *c)
 {
-    return c->fixed_floats + c->n_logits;
+    return c->fixed_floats + c->tail_floats + c->n_logits;
 }
 
 size_t ob_checkpoints_bytes(const struct ob_checkpoints *c)
@@ -18,13 +18,37 @@ static float *slot_of(const struct ob_checkpoints *c, const struct ob_checkpoint
     return c->slab + item->slot * slot_floats(c);
 }
 
+/* Floats of a page that is not full, where a full one is packed: it cannot be cut then; else 0. */
+static size_t unpacked_floats(const struct ob_engine *engine)
+{
+    const size_t part = OB_SINK_TOKENS + 1, full = OB_SINK_TOKENS + OB_PAGE_TOKENS;
+    size_t bytes = engine->backend->page_bytes(engine, 1, part);
+    return bytes == engine->backend->page_bytes(engine, 1, full) ? 0 : bytes / sizeof(float);
+}
+
+/* Without slots. */
+static struct ob_checkpoints parts_of_slot(const struct ob_engine *engine)
+{
+    struct ob_checkpoints c = {.n_logits = (size_t)engine->plan->n_vocab};
+    for (int i = 0; i < engine->plan->n_states; i++) {
+        if (engine->plan->states[i].kind != OB_STATE_KV)
+            c.fixed_floats += ob_state_floats(&engine->plan->states[i]);
+        else if (engine->backend->state_read)
+            c.tail_floats += 2 * unpacked_floats(engine);
+    }
+    return c;
+}
+
+size_t ob_checkpoint_bytes(const struct ob_engine *engine)
+{
+    struct ob_checkpoints c = parts_of_slot(engine);
+    return ob_checkpoints_bytes(&c);
+}
+
 ob_status ob_checkpoints_create(const struct ob_engine *engine, size_t budget_bytes,
                                 struct ob_checkpoints *c, struct ob_error *err)
 {
-    *c = (struct ob_checkpoints){.n_logits = (size_t)engine->plan->n_vocab};
-    for (int i = 0; i < engine->plan->n_states; i++)
-        if (engine->plan->states[i].kind != OB_STATE_KV)
-            c->fixed_floats += ob_state_floats(&engine->plan->states[i]);
+    *c = parts_of_slot(engine);
     if (c->fixed_floats == 0 || !engine->backend->state_read)
         return OB_OK;
     c->n_slots = budget_bytes / (slot_floats(c) * sizeof(float));
@@ -87,23 +111,80 @@ static struct ob_checkpoint make_room(struct ob_checkpoints *c, size_t n_tokens)
     return (struct ob_checkpoint){n_tokens, free_slot(c)};
 }
 
+typedef ob_status copy_fn(struct ob_engine *engine, struct ob_state *state,
+                          struct ob_state_place place, float *slot, struct ob_error *err);
+
+static ob_status copy_out(struct ob_engine *engine, struct ob_state *state,
+                          struct ob_state_place place, float *slot, struct ob_error *err)
+{
+    return engine->backend->state_read(engine, state, place, slot, err);
+}
+
+static ob_status copy_in(struct ob_engine *engine, struct ob_state *state,
+                         struct ob_state_place place, float *slot, struct ob_error *err)
+{
+    return engine->backend->state_write(engine, state, place, slot, err);
+}
+
+/* Whether a state of n_tokens tokens has a KV page that is not full, where full ones are packed. */
+static bool has_tail(const struct ob_checkpoints *c, size_t n_tokens)
+{
+    size_t page = ob_page_of(n_tokens);
+    return c->tail_floats > 0 && page > 0 && n_tokens > ob_page_start(page);
+}
+
+static ob_status copy_fixed(struct ob_engine *engine, struct ob_state *state, float *slot,
+                            copy_fn *copy, struct ob_error *err)
+{
+    for (int i = 0; i < engine->plan->n_states; i++) {
+        const struct ob_state_shape *shape = &engine->plan->states[i];
+        if (shape->kind == OB_STATE_KV)
+            continue;
+        OB_TRY(copy(engine, state, (struct ob_state_place){.state = i}, slot, err));
+        slot += ob_state_floats(shape);
+    }
+    return OB_OK;
+}
+
+static ob_status copy_tail(struct ob_engine *engine, struct ob_state *state, size_t n_tokens,
+                           float *slot, copy_fn *copy, struct ob_error *err)
+{
+    for (int i = 0; i < engine->plan->n_states; i++) {
+        if (engine->plan->states[i].kind != OB_STATE_KV)
+            continue;
+        for (int kind = 0; kind < 2; kind++, slot += unpacked_floats(engine)) {
+            struct ob_state_place place = {
+                .state = i, .values = kind == 1, .page = ob_page_of(n_tokens)};
+            OB_TRY(copy(engine, state, place, slot, err));
+        }
+    }
+    return OB_OK;
+}
+
+/* All that cannot be cut of a state of n_tokens tokens, between it and a slot past its logits. */
+static ob_status copy_pieces(const struct ob_checkpoints *c, struct ob_engine *engine,
+                             struct ob_state *state, size_t n_tokens, float *slot, copy_fn *copy,
+                             struct ob_error *err)
+{
+    OB_TRY(copy_fixed(engine, state, slot, copy, err));
+    return has_tail(c, n_tokens)
+               ? copy_tail(engine, state, n_tokens, slot + c->fixed_floats, copy, err)
+               : OB_OK;
+}
+
 ob_status ob_checkpoints_take(struct ob_checkpoints *c, struct ob_engine *engine,
-                              const struct ob_state *state, size_t n_tokens, const float *logits,
+                              struct ob_state *state, size_t n_tokens, const float *logits,
                               struct ob_error *err)
 {
     if (c->n_slots == 0 || ob_checkpoints_find(c, n_tokens) == n_tokens)
         return OB_OK;
     struct ob_checkpoint item = make_room(c, n_tokens);
     float *to = slot_of(c, &item);
-    for (int i = 0; i < engine->plan->n_states; i++) {
-        const struct ob_state_shape *shape = &engine->plan->states[i];
-        if (shape->kind == OB_STATE_KV)
-            continue;
-        OB_TRY(engine->backend->state_read(engine, state, (struct ob_state_place){.state = i}, to,
-                                           err));
-        to += ob_state_floats(shape);
-    }
     memcpy(to, logits, c->n_logits * sizeof *to);
+    /* What a slot held before must not show in a snapshot. */
+    if (!has_tail(c, n_tokens))
+        memset(to + c->n_logits + c->fixed_floats, 0, c->tail_floats * sizeof *to);
+    OB_TRY(copy_pieces(c, engine, state, n_tokens, to + c->n_logits, copy_out, err));
     c->items[c->n++] = item;
     return OB_OK;
 }
@@ -137,18 +218,10 @@ ob_status ob_checkpoints_restore(const struct ob_checkpoints *c, struct ob_engin
     const struct ob_checkpoint *item = c->items;
     while (item->n_tokens != n_tokens)
         item++;
-    const float *from = slot_of(c, item);
-    for (int i = 0; i < engine->plan->n_states; i++) {
-        const struct ob_state_shape *shape = &engine->plan->states[i];
-        if (shape->kind == OB_STATE_KV)
-            continue;
-        OB_TRY(engine->backend->state_write(engine, state, (struct ob_state_place){.state = i},
-                                            from, err));
-        from += ob_state_floats(shape);
-    }
-    engine->backend->state_set_length(state, n_tokens);
+    float *from = slot_of(c, item);
     memcpy(logits, from, c->n_logits * sizeof *logits);
-    return OB_OK;
+    engine->backend->state_set_length(state, n_tokens);
+    return copy_pieces(c, engine, state, n_tokens, from + c->n_logits, copy_in, err);
 }
 
 void ob_checkpoints_forget_after(struct ob_checkpoints *c, size_t n_tokens)

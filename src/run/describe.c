@@ -3,10 +3,7 @@
 
 #include <stdio.h>
 
-static int kv_bytes(const struct ob_model *m)
-{
-    return m->kv_type == OB_KV_F32 ? 4 : 2;
-}
+#include "plan/kv.h"
 
 static ob_status finish(const struct ob_text *out)
 {
@@ -15,44 +12,67 @@ static ob_status finish(const struct ob_text *out)
 
 ob_status ob_model_describe_plan(const struct ob_model *m, struct ob_text *out)
 {
-    ob_plan_describe(m->plan, kv_bytes(m), out);
+    ob_plan_describe(m->plan, m->kv_type, out);
     return finish(out);
 }
 
-/* One session's KV of n tokens and its fixed states, from the plan alone. */
-static void session_bytes(const struct ob_model *m, size_t *kv_per_token, size_t *delta,
-                          size_t *conv)
+/* The parts of one session's states, from the plan alone. */
+struct session_bytes {
+    size_t kv_numbers; /* keys and values of a token */
+    size_t delta, conv;
+};
+
+static struct session_bytes session_bytes(const struct ob_model *m)
 {
-    *kv_per_token = *delta = *conv = 0;
+    struct session_bytes b = {0};
     for (int i = 0; i < m->plan->n_states; i++) {
         const struct ob_state_shape *s = &m->plan->states[i];
         size_t floats = ob_state_floats(s);
         if (s->kind == OB_STATE_KV)
-            *kv_per_token += floats * (size_t)kv_bytes(m);
+            b.kv_numbers += floats;
         else if (s->kind == OB_STATE_DELTA)
-            *delta += floats * sizeof(float);
+            b.delta += floats * sizeof(float);
         else
-            *conv += floats * sizeof(float);
+            b.conv += floats * sizeof(float);
     }
+    return b;
+}
+
+static void line(struct ob_text *out, const char *label, size_t bytes)
+{
+    ob_text_printf(out, "%-34s %16zu\n", label, bytes);
+}
+
+/* What a 4-bit cache keeps in f32; the bytes of both parts. */
+static size_t describe_exact(const struct ob_model *m, size_t numbers, struct ob_text *out)
+{
+    size_t token = ob_kv_exact_bytes(m->kv_type, numbers);
+    if (m->kv_type != OB_KV_Q4)
+        return 0;
+    line(out, "session: KV cache per exact token", token);
+    line(out, "session: KV sink, 8 exact tokens", token * OB_SINK_TOKENS);
+    line(out, "session: KV residual, 128 exact", token * OB_PAGE_TOKENS);
+    return token * (OB_SINK_TOKENS + OB_PAGE_TOKENS);
 }
 
 ob_status ob_model_describe_memory(const struct ob_model *m, size_t n_ctx, struct ob_text *out)
 {
-    size_t kv, delta, conv;
-    session_bytes(m, &kv, &delta, &conv);
+    struct session_bytes b = session_bytes(m);
     ob_text_printf(out, "%-34s %16s\n", "memory by place", "bytes");
     /* Packing reads the file's pages once and lets them go; single rows of the embedding stay. */
     struct ob_memory_use use = m->engine->backend->memory(m->engine);
-    ob_text_printf(out, "%-34s %16llu\n", "weights in the file, mapped",
-                   (unsigned long long)m->weights.tensor_bytes);
-    ob_text_printf(out, "%-34s %16zu\n", "weights packed for this machine", use.packed_bytes);
-    ob_text_printf(out, "%-34s %16zu\n", "activations of a run", m->plan->activation_bytes);
-    ob_text_printf(out, "%-34s %16zu\n", "session: DeltaNet states", delta);
-    ob_text_printf(out, "%-34s %16zu\n", "session: convolution tails", conv);
-    ob_text_printf(out, "%-34s %16zu\n", "session: KV cache per token", kv);
+    line(out, "weights in the file, mapped", m->weights.tensor_bytes);
+    line(out, "weights packed for this machine", use.packed_bytes);
+    line(out, "activations of a run", m->plan->activation_bytes);
+    line(out, "session: DeltaNet states", b.delta);
+    line(out, "session: convolution tails", b.conv);
+    size_t per_token = ob_kv_packed_bytes(m->kv_type, b.kv_numbers);
+    line(out, "session: KV cache per token", per_token);
+    size_t exact = describe_exact(m, b.kv_numbers, out);
+    size_t kv = exact + per_token * (m->kv_type == OB_KV_Q4 ? ob_kv_packed_tokens(n_ctx) : n_ctx);
     char label[64];
     snprintf(label, sizeof label, "session: KV cache of %zu tokens", n_ctx);
-    ob_text_printf(out, "%-34s %16zu\n", label, kv * n_ctx);
-    ob_text_printf(out, "%-34s %16zu\n", "session: in all", delta + conv + kv * n_ctx);
+    line(out, label, kv);
+    line(out, "session: in all", b.delta + b.conv + kv);
     return finish(out);
 }

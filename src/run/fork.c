@@ -16,7 +16,7 @@ static ob_status copy_state(struct ob_engine *engine, const struct ob_session *f
                             struct ob_state *to, struct ob_error *err)
 {
     const struct ob_backend *backend = engine->backend;
-    size_t most = backend->page_bytes(engine, 1);
+    size_t most = backend->page_bytes(engine, 1, OB_SINK_TOKENS + 1);
     for (int i = 0; i < engine->plan->n_states; i++)
         if (engine->plan->states[i].kind != OB_STATE_KV &&
             ob_state_floats(&engine->plan->states[i]) * sizeof(float) > most)
@@ -25,6 +25,8 @@ static ob_status copy_state(struct ob_engine *engine, const struct ob_session *f
     if (!piece)
         return ob_fail_memory(err, most, "copying a session");
     ob_status status = backend->state_reserve(engine, to, 0, from->length, err);
+    if (status == OB_OK)
+        backend->state_set_length(to, from->length);
     for (int i = 0; i < engine->plan->n_states && status == OB_OK; i++) {
         bool kv = engine->plan->states[i].kind == OB_STATE_KV;
         for (size_t p = 0; p < (kv ? 2 * n_pages(from->length) : 1) && status == OB_OK; p++) {
@@ -34,8 +36,6 @@ static ob_status copy_state(struct ob_engine *engine, const struct ob_session *f
                 status = backend->state_write(engine, to, place, piece, err);
         }
     }
-    if (status == OB_OK)
-        backend->state_set_length(to, from->length);
     free(piece);
     return status;
 }

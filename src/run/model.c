@@ -93,7 +93,7 @@ static ob_status check_options(const struct ob_model_options *o, struct ob_error
     if (o->activation != OB_ACT_DEFAULT && o->activation != OB_ACT_F32 &&
         o->activation != OB_ACT_INT8)
         return ob_fail(err, OB_INVALID_ARGUMENT, "unknown activation mode %d", (int)o->activation);
-    if (o->kv_type != OB_KV_F16 && o->kv_type != OB_KV_F32)
+    if ((unsigned)o->kv_type > OB_KV_Q4)
         return ob_fail(err, OB_INVALID_ARGUMENT, "unknown KV cache type %d", (int)o->kv_type);
     if (o->rope != OB_ROPE_FILE && o->rope != OB_ROPE_PLAIN)
         return ob_fail(err, OB_INVALID_ARGUMENT, "unknown rope mode %d", (int)o->rope);

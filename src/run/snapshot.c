@@ -29,11 +29,13 @@ static const char *file_hash(struct ob_model *m)
 
 static const char *value_of(struct ob_model *m, size_t i)
 {
+    static const char *const kv_names[] = {
+        [OB_KV_F16] = "f16", [OB_KV_F32] = "f32", [OB_KV_Q8] = "q8", [OB_KV_Q4] = "q4"};
     switch (i) {
     case 0:
         return m->config.arch_name;
     case 1:
-        return m->kv_type == OB_KV_F32 ? "f32" : "f16";
+        return kv_names[m->kv_type];
     case 2:
         return m->activation == OB_ACT_F32 ? "f32" : "int8";
     case 3:
@@ -89,7 +91,7 @@ static struct ob_chunk kv_chunk(const struct ob_model *m, int state, bool values
                              .place = {.state = state, .values = values},
                              .n_pages = n_pages(n_ids)};
     for (size_t page = 0; page < chunk.n_pages; page++)
-        chunk.bytes += m->engine->backend->page_bytes(m->engine, page);
+        chunk.bytes += m->engine->backend->page_bytes(m->engine, page, n_ids);
     snprintf(chunk.name, sizeof chunk.name, "layer %d %s", m->plan->states[state].layer,
              values ? "values" : "keys");
     return chunk;
@@ -109,11 +111,8 @@ static struct ob_chunk fixed_chunk(const struct ob_model *m, int state)
 static struct ob_chunk checkpoint_chunk(const struct ob_model *m, size_t n_tokens)
 {
     struct ob_chunk chunk = {.kind = OB_CHUNK_CHECKPOINT,
-                             .bytes = (size_t)m->plan->n_vocab * sizeof(float),
+                             .bytes = ob_checkpoint_bytes(m->engine),
                              .n_tokens = n_tokens};
-    for (int i = 0; i < m->plan->n_states; i++)
-        if (m->plan->states[i].kind != OB_STATE_KV)
-            chunk.bytes += ob_state_floats(&m->plan->states[i]) * sizeof(float);
     snprintf(chunk.name, sizeof chunk.name, OB_CHECKPOINT_NAME "%zu", n_tokens);
     return chunk;
 }

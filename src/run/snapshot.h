@@ -10,10 +10,12 @@
  *   tokens            int32 [n_ids]
  *   logits            f32 [n_vocab] after the last token, or nothing
  *   note              the caller's
- *   layer L keys, layer L values    the KV pages on the grid of batch.h, unused tokens zero
+ *   layer L keys, layer L values    the KV pages on the grid of batch.h, unused tokens zero; of a 4-bit
+ *                     cache the sink and a page that is not full are f32
  *   layer L conv, layer L delta     f32, a state of fixed size
- *   checkpoint N      f32, all states of fixed size and the logits after the first N tokens: what lets a
- *                     recurrent model go back by a message; the newest two, if there are any */
+ *   checkpoint N      f32, the logits after the first N tokens and all states of fixed size, of a 4-bit cache
+ *                     the page that is not full besides: what lets a recurrent model go back by a message;
+ *                     the newest two, if there are any */
 #ifndef OB_RUN_SNAPSHOT_H
 #define OB_RUN_SNAPSHOT_H
 
@@ -27,7 +29,7 @@
 #endif
 
 enum {
-    OB_SNAPSHOT_VERSION = 1,
+    OB_SNAPSHOT_VERSION = 2,
     /* Counts the changes of any result of the kernels in any bit. */
     OB_SNAPSHOT_ARITHMETIC = 1,
     OB_SNAPSHOT_IDENTITY = 5,

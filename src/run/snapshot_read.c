@@ -262,6 +262,8 @@ static ob_status fill_state(struct ob_session *s, const struct ob_snapshot *snap
                             const struct ob_chunk *chunks, size_t n, struct ob_error *err)
 {
     struct ob_engine *engine = s->model->engine;
+    size_t n_ids = snapshot->info.n_ids;
+    engine->backend->state_set_length(s->state, n_ids);
     for (size_t i = FIRST_CHUNKS; i < n; i++) {
         const unsigned char *from = snapshot->chunks[i].data;
         struct ob_state_place place = chunks[i].place;
@@ -271,10 +273,9 @@ static ob_status fill_state(struct ob_session *s, const struct ob_snapshot *snap
             OB_TRY(engine->backend->state_write(engine, s->state, place, from, err));
         for (; place.page < chunks[i].n_pages; place.page++) {
             OB_TRY(engine->backend->state_write(engine, s->state, place, from, err));
-            from += engine->backend->page_bytes(engine, place.page);
+            from += engine->backend->page_bytes(engine, place.page, n_ids);
         }
     }
-    engine->backend->state_set_length(s->state, snapshot->info.n_ids);
     return OB_OK;
 }
 

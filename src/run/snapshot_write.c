@@ -20,8 +20,10 @@ static size_t buffer_bytes(const struct ob_model *m)
     size_t most = 1;
     for (int i = 0; i < m->plan->n_states; i++) {
         const struct ob_state_shape *shape = &m->plan->states[i];
-        size_t bytes = shape->kind == OB_STATE_KV ? m->engine->backend->page_bytes(m->engine, 1)
-                                                  : ob_state_floats(shape) * sizeof(float);
+        size_t bytes =
+            shape->kind == OB_STATE_KV /* a page is never larger than before it is full */
+                ? m->engine->backend->page_bytes(m->engine, 1, OB_SINK_TOKENS + 1)
+                : ob_state_floats(shape) * sizeof(float);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -45,8 +47,9 @@ static ob_status write_state(struct writer *w, const struct ob_chunk *chunk, XXH
     struct ob_state_place place = chunk->place;
     size_t n_pieces = m->plan->states[place.state].kind == OB_STATE_KV ? chunk->n_pages : 1;
     for (; place.page < n_pieces; place.page++) {
-        size_t n = chunk->n_pages > 0 ? m->engine->backend->page_bytes(m->engine, place.page)
-                                      : chunk->bytes;
+        size_t n = chunk->n_pages > 0
+                       ? m->engine->backend->page_bytes(m->engine, place.page, w->session->length)
+                       : chunk->bytes;
         pthread_mutex_lock(&m->lock);
         ob_status status =
             m->engine->backend->state_read(m->engine, w->session->state, place, w->buffer, err);

@@ -164,7 +164,7 @@ void cuda_state_destroy(struct ob_engine *engine, struct ob_state *state);
 ob_status cuda_state_reserve(struct ob_engine *engine, struct ob_state *state, size_t kept,
                              size_t n_tokens, struct ob_error *err);
 size_t cuda_state_truncate(struct ob_engine *engine, struct ob_state *state, size_t n_tokens);
-size_t cuda_page_bytes(const struct ob_engine *engine, size_t page);
+size_t cuda_page_bytes(const struct ob_engine *engine, size_t page, size_t n_tokens);
 ob_status cuda_state_read(struct ob_engine *engine, const struct ob_state *state,
                           struct ob_state_place place, void *out, struct ob_error *err);
 ob_status cuda_state_write(struct ob_engine *engine, struct ob_state *state,

@@ -46,7 +46,8 @@ ob_status cuda_pool_create(struct cuda_engine *e, const struct ob_engine_options
     struct cuda_pool *pool = &e->pool;
     if (options->kv_type != OB_KV_F16 && options->kv_type != OB_KV_F32)
         return ob_fail(err, OB_UNSUPPORTED,
-                       "backend 'cuda' has no KV cache of this type: f16, f32");
+                       "backend 'cuda' has no KV cache of type %s: choose f16 or f32",
+                       options->kv_type == OB_KV_Q8 ? "q8" : "q4");
     OB_TRY(find_shape(e, options->kv_type == OB_KV_F32, err));
     if (pool->n_layers == 0)
         return OB_OK;
@@ -188,8 +189,9 @@ size_t cuda_state_truncate(struct ob_engine *engine, struct ob_state *state, siz
 
 /* ------------------------------------------------------------------- states as plain bytes */
 
-size_t cuda_page_bytes(const struct ob_engine *engine, size_t page)
+size_t cuda_page_bytes(const struct ob_engine *engine, size_t page, size_t n_tokens)
 {
+    (void)n_tokens;
     const struct cuda_kv *kv = &((const struct cuda_engine *)engine)->pool.kv;
     return page == 0 ? kv->sink_bytes : kv->page_bytes;
 }
@@ -206,7 +208,7 @@ static cuda_address address_of(const struct cuda_engine *e, const struct ob_stat
         return state->memory + at * sizeof(float);
     }
     size_t plane = at * 2 + (place.values ? 1 : 0);
-    *n_bytes = cuda_page_bytes(&e->common, place.page);
+    *n_bytes = cuda_page_bytes(&e->common, place.page, state->length);
     return place.page == 0
                ? state->sink + plane * kv->sink_bytes
                : kv->pool + (plane * kv->n_pages + state->ids[place.page - 1]) * kv->page_bytes;
@@ -218,7 +220,8 @@ static void clear_unused(const struct cuda_engine *e, const struct ob_state *sta
 {
     size_t start = ob_page_start(page), capacity = ob_page_tokens(page);
     size_t held = state->length <= start ? 0 : state->length - start;
-    size_t head_bytes = cuda_page_bytes(&e->common, page) / (size_t)e->pool.kv.n_heads;
+    size_t head_bytes =
+        cuda_page_bytes(&e->common, page, state->length) / (size_t)e->pool.kv.n_heads;
     size_t valid = (held < capacity ? held : capacity) * (head_bytes / capacity);
     for (int h = 0; h < e->pool.kv.n_heads; h++, bytes += head_bytes)
         memset(bytes + valid, 0, head_bytes - valid);
