@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu.h"
+#include "run/session.h"
 #include "support/check.h"
 #include "support/models.h"
 
@@ -80,6 +82,8 @@ static void test_chunks_threads_levels(void **state)
     for (int m = 0; models[m]; m++) {
         check_ways(models[m], OB_KV_F16, OB_ACT_INT8, ids, N_IDS);
         check_ways(models[m], OB_KV_F32, OB_ACT_F32, ids, N_IDS);
+        check_ways(models[m], OB_KV_Q8, OB_ACT_INT8, ids, N_IDS);
+        check_ways(models[m], OB_KV_Q4, OB_ACT_INT8, ids, N_IDS);
     }
     /* The other formats' products. */
     check_ways(TEST_DATA "/qwen35-q2g64/model.gguf", OB_KV_F16, OB_ACT_INT8, ids,
@@ -112,6 +116,73 @@ static void check_session(struct ob_model *model, struct ob_session *session, co
     CHECK(memcmp(ob_session_logits(session), expected, n_vocab * sizeof *expected) == 0,
           "%s: logits differ from a cold run of %zu tokens", what, n);
     free(expected);
+}
+
+/* Nothing is packed for the first 136 positions; what is packed then shows. */
+static void test_q4_starts_exact(void **state)
+{
+    (void)state;
+    const struct way way = {64, 2, NULL};
+    size_t n_vocab, exact = N_IDS < 136 ? N_IDS : 136;
+    int32_t ids[N_IDS];
+    make_ids(ids, N_IDS, 8);
+    for (int m = 0; models[m]; m++) {
+        float *f32 = all_logits(models[m], &way, OB_KV_F32, OB_ACT_INT8, ids, N_IDS, &n_vocab);
+        float *q4 = all_logits(models[m], &way, OB_KV_Q4, OB_ACT_INT8, ids, N_IDS, &n_vocab);
+        assert_memory_equal(q4, f32, exact * n_vocab * sizeof *q4);
+        for (size_t p = exact; p < N_IDS; p++)
+            assert_memory_not_equal(q4 + p * n_vocab, f32 + p * n_vocab, n_vocab * sizeof *q4);
+        free(f32);
+        free(q4);
+    }
+}
+
+/* Sink, packed and exact tokens add up to the length, and only whole pages are packed. */
+static void check_regions(const struct ob_session *session)
+{
+    size_t length = ob_session_length(session);
+    const struct cpu_engine *e = (const struct cpu_engine *)session->model->engine;
+    struct ob_kv_regions r = ob_page_table_regions(&e->pages, &session->state->pages, length);
+    assert_int_equal(session->state->length, length);
+    assert_int_equal(r.sink + r.quantised + r.residual, length);
+    assert_int_equal(r.sink, length < 8 ? length : 8);
+    assert_int_equal(r.quantised % 128, 0);
+    assert_true(r.residual <= 128);
+}
+
+/* Reads and ways back of random lengths end in what a cold run has, for every type of cache. */
+static void test_walks(void **state)
+{
+    (void)state;
+    int32_t ids[400];
+    make_ids(ids, 400, 9);
+    for (int m = 0; models[m]; m++)
+        for (int kv = OB_KV_F16; kv <= OB_KV_Q4; kv++) {
+            struct ob_error err = {0};
+            uint32_t seed = 10;
+            struct ob_model_options options = {.kv_type = (enum ob_kv_type)kv,
+                                               .n_threads = 2,
+                                               .chunk = 150,
+                                               .n_ctx = 400,
+                                               .n_sessions = 2};
+            struct ob_model *model = test_open(models[m], &options);
+            struct ob_session *session = test_session(model);
+            for (int i = 0; i < 12; i++) {
+                seed = seed * 1664525u + 1013904223u;
+                size_t held = ob_session_length(session), to = 1 + (seed >> 8) % 400;
+                if (i == 6)
+                    to = 136; /* where a page ends */
+                CHECK_OK(to < held ? ob_session_rollback(session, to, &err)
+                                   : ob_session_append(session, ids + held, to - held, &err),
+                         err);
+                if (kv == OB_KV_Q4)
+                    check_regions(session);
+                if (i % 3 == 0)
+                    check_session(model, session, ids, to, "a walk");
+            }
+            ob_session_close(session);
+            ob_model_close(model);
+        }
 }
 
 static void test_rollback(void **state)
@@ -301,6 +372,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunks_threads_levels),
+        cmocka_unit_test(test_q4_starts_exact),
+        cmocka_unit_test(test_walks),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_sync),
         cmocka_unit_test(test_cancelled_way_back),
