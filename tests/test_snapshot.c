@@ -120,6 +120,10 @@ static void test_walks(void **state)
     walk(DENSE, OB_KV_F32, 2);
     walk(RECURRENT, OB_KV_F16, 3);
     walk(RECURRENT, OB_KV_F32, 4);
+    walk(DENSE, OB_KV_Q8, 5);
+    walk(RECURRENT, OB_KV_Q8, 6);
+    walk(DENSE, OB_KV_Q4, 7);
+    walk(RECURRENT, OB_KV_Q4, 8);
 }
 
 /* The bytes of a snapshot are those that the shape of the 27B's states gives: 144 MiB of DeltaNet states,

@@ -215,11 +215,31 @@ static void test_memory(void **state)
     const uint64_t MiB = 1 << 20, KiB = 1 << 10;
     /* 48 DeltaNet layers of 3 MiB and of 3 x 10,240 floats; 16 attention layers. */
     check_memory("bonsai-27b", OB_KV_F16, 8192, 144 * MiB, 48 * 122880, 64 * KiB);
+    check_memory("bonsai-27b", OB_KV_Q8, 131072, 144 * MiB, 48 * 122880, 34816);
     check_memory("bonsai-27b", OB_KV_F32, 131072, 144 * MiB, 48 * 122880, 128 * KiB);
     assert_true(128 * KiB * 131072 == (uint64_t)16 << 30); /* 128K tokens in f32: 16 GiB */
     /* 36 and 28 attention layers of 2 x 8 x 128. */
     check_memory("bonsai-8b", OB_KV_F16, 4096, 0, 0, 144 * KiB);
     check_memory("bonsai-1.7b", OB_KV_F16, 4096, 0, 0, 112 * KiB);
+}
+
+/* A 4-bit cache: packed pages, and the sink and the residual in f32. */
+static void test_packed_memory(void **state)
+{
+    (void)state;
+    struct hollow h;
+    struct ob_text text = {0};
+    hollow_open(&h, "bonsai-27b", OB_KV_Q4);
+    assert_int_equal(ob_model_describe_memory(&h.model, 131072, &text), OB_OK);
+    assert_true(bytes_at(&text, "session: KV cache per token") == 20480);
+    assert_true(bytes_at(&text, "session: KV cache per exact token") == 131072);
+    assert_true(bytes_at(&text, "session: KV sink, 8 exact tokens") == 1 << 20);
+    assert_true(bytes_at(&text, "session: KV residual, 128 exact") == 16 << 20);
+    uint64_t kv = (17ull << 20) + 20480ull * 128 * ((131072 - 9) / 128);
+    assert_true(bytes_at(&text, "session: KV cache of 131072 tokens") == kv);
+    assert_true(bytes_at(&text, "session: in all") == kv + (144ull << 20) + 48 * 122880);
+    ob_text_free(&text);
+    hollow_close(&h);
 }
 
 /* What a token of the 27B moves and computes. */
@@ -464,7 +484,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor_bytes), cmocka_unit_test(test_inventory_of_the_27b),
-        cmocka_unit_test(test_memory),       cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_packed_memory),       cmocka_unit_test(test_cost),
         cmocka_unit_test(test_open_and_run), cmocka_unit_test(test_seed),
         cmocka_unit_test(test_signs),        cmocka_unit_test(test_failures_leave_nothing),
     };
