@@ -483,10 +483,15 @@ static void test_failures_leave_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor_bytes), cmocka_unit_test(test_inventory_of_the_27b),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_packed_memory),       cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_open_and_run), cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_signs),        cmocka_unit_test(test_failures_leave_nothing),
+        cmocka_unit_test(test_tensor_bytes),
+        cmocka_unit_test(test_inventory_of_the_27b),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_packed_memory),
+        cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_open_and_run),
+        cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_signs),
+        cmocka_unit_test(test_failures_leave_nothing),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

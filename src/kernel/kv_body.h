@@ -222,6 +222,45 @@ static void kv_pack_values(void *dst, const float *src, size_t n)
         pack_value_block(block, src + i);
 }
 
+#if defined(__AVX512F__)
+
+/* A shuffle by the low 4 bits of each lane turns codes into numbers: nothing is masked or converted. */
+static inline __m512 counting(void)
+{
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+/* 8 rows of 16 keys' channels, rows n apart, from their words. */
+INLINE void unpack_word(float *out, size_t n, const uint32_t *words, __m512 scale, __m512 min)
+{
+    __m512i word = _mm512_loadu_si512(words);
+    UNROLL for (unsigned i = 0; i < WORD_TOKENS; i++)
+    {
+        __m512 code = _mm512_permutexvar_ps(_mm512_srli_epi32(word, 4 * i), counting());
+        _mm512_storeu_ps(out + i * n, _mm512_add_ps(min, _mm512_mul_ps(scale, code)));
+    }
+}
+
+INLINE void unpack_block(float *out, const unsigned char *codes, float scale, float min)
+{
+    __m512 numbers =
+        _mm512_add_ps(_mm512_set1_ps(min), _mm512_mul_ps(_mm512_set1_ps(scale), counting()));
+    __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)codes));
+    _mm512_storeu_ps(out, _mm512_permutexvar_ps(bytes, numbers));
+    _mm512_storeu_ps(out + LANES, _mm512_permutexvar_ps(_mm512_srli_epi32(bytes, 4), numbers));
+}
+
+#endif
+
+static inline float f16_number(const unsigned char *half)
+{
+#if defined(__F16C__)
+    return _cvtsh_ss(ob_load_u16(half));
+#else
+    return ob_f16_to_f32(ob_load_u16(half));
+#endif
+}
+
 /* out [32, n] = the group of 32 keys at `group`. */
 static void unpack_q4_keys(float *out, const unsigned char *group, size_t n)
 {
@@ -231,13 +270,17 @@ static void unpack_q4_keys(float *out, const unsigned char *group, size_t n)
         float scale[LANES], min[LANES];
         load_f16(scale, scales + d, LANES);
         load_f16(min, scales + n + d, LANES);
-        for (size_t w = 0; w < OB_KV_GROUP / WORD_TOKENS; w++)
-            for (size_t i = 0; i < WORD_TOKENS; i++) {
-                float *row = out + (w * WORD_TOKENS + i) * n + d;
+        for (size_t w = 0; w < OB_KV_GROUP / WORD_TOKENS; w++) {
+            float *rows = out + w * WORD_TOKENS * n + d;
+#if defined(__AVX512F__)
+            unpack_word(rows, n, words + w * n + d, _mm512_loadu_ps(scale), _mm512_loadu_ps(min));
+#else
+            for (size_t i = 0; i < WORD_TOKENS; i++)
                 for (size_t j = 0; j < LANES; j++)
-                    row[j] =
+                    rows[i * n + j] =
                         min[j] + scale[j] * (float)(int32_t)(words[w * n + d + j] >> 4 * i & 15);
-            }
+#endif
+        }
     }
 }
 
@@ -245,11 +288,14 @@ static void unpack_q4_keys(float *out, const unsigned char *group, size_t n)
 static void unpack_q4_values(float *out, const unsigned char *block, size_t n_blocks)
 {
     for (size_t g = 0; g < n_blocks; g++, block += Q4_BLOCK, out += OB_KV_GROUP) {
-        float scale = ob_f16_to_f32(ob_load_u16(block));
-        float min = ob_f16_to_f32(ob_load_u16(block + 2));
+        float scale = f16_number(block), min = f16_number(block + 2);
+#if defined(__AVX512F__)
+        unpack_block(out, block + 4, scale, min);
+#else
         for (size_t j = 0; j < LANES; j++) {
             out[j] = min + scale * (float)(int32_t)(block[4 + j] & 15);
             out[LANES + j] = min + scale * (float)(int32_t)(block[4 + j] >> 4);
         }
+#endif
     }
 }
