@@ -328,7 +328,7 @@ static ob_status copy_states(struct ob_engine *engine, struct ob_state *from, st
         size_t n_places = kind == OB_STATE_KV ? 2 * n_pages : 1;
         for (size_t p = 0; p < n_places && !seen[kind]; p++) {
             struct ob_state_place place = {.state = i, .values = p % 2, .page = p / 2};
-            size_t n = kind == OB_STATE_KV ? cuda_page_bytes(engine, place.page, 0)
+            size_t n = kind == OB_STATE_KV ? cuda_page_bytes(engine, place.page, from->length)
                                            : ob_state_floats(&plan->states[i]) * sizeof(float);
             assert_true(n <= sizeof bytes);
             memset(bytes, 1 + (int)p, n);
