@@ -17,7 +17,13 @@
  * Rules that hold for every function:
  *   - The library never exits, aborts, prints or reads the environment.
  *   - A function that can fail returns an ob_status and, where it takes an ob_error, fills it with
- *     one sentence. `err` may be NULL. On success it is left alone; outputs are written on success only.
+ *     one sentence. `err` may be NULL. On success it is left alone; outputs are written on success only
+ *     (OB_NEED_MORE fills `err` and the counts that it names).
+ *   - Other pointers must not be NULL unless a comment says so; an array may be NULL where its count is 0.
+ *     Nothing may be used after its close, and a model is closed after its sessions; else the behaviour is
+ *     undefined.
+ *   - A model and what is asked of it alone (info, tokens) may be used by any thread at any time, a session by
+ *     one thread at a time. A callback must not call anything that changes or closes its session.
  *   - Text is UTF-8 with an explicit length and may hold any byte; nothing needs a final NUL.
  *   - Token ids are int32_t, positions and counts of tokens are size_t.
  *   - Threads that a model starts take no signals. They are gone in the child of a fork, which must
@@ -96,10 +102,12 @@ struct ob_model_options {
     enum ob_activation activation;
     enum ob_kv_type kv_type;
     enum ob_rope_mode rope;
-    size_t n_ctx;      /* most tokens one session may hold; 0: what the file declares */
-    size_t n_sessions; /* KV memory is reserved for this many full sessions; 0: 1 */
-    size_t chunk;      /* most rows per prefill step; 0: 512 */
-    bool keep_hidden;  /* make the hidden states of every layer readable */
+    size_t n_ctx; /* most tokens one session may hold; 0: what the file declares */
+    size_t
+        n_sessions; /* KV memory is reserved for this many full sessions; 0: 1. Any number may be open:
+                          they share it, and a read that finds no room is OB_CONTEXT_FULL */
+    size_t chunk;     /* most rows per prefill step; 0: 512 */
+    bool keep_hidden; /* make the hidden states of every layer readable */
 };
 
 /* Open a GGUF file. The file is mapped and must not change while the model is open.
@@ -140,7 +148,8 @@ enum ob_tokenize_flags {
 };
 
 /* Encode text [n_bytes]. Writes at most `capacity` ids and sets *n_ids to the full count; with a
- * capacity too small the result is OB_NEED_MORE and the ids written are unspecified. Any thread. */
+ * capacity too small the result is OB_NEED_MORE and the ids written are unspecified; with capacity 0 `ids`
+ * may be NULL, which asks for the count. Any thread. */
 ob_status ob_tokenize(const struct ob_model *model, const char *text, size_t n_bytes, int flags,
                       int32_t *ids, size_t capacity, size_t *n_ids, struct ob_error *err);
 
@@ -201,12 +210,14 @@ ob_status ob_session_append(struct ob_session *session, const int32_t *ids, size
                             struct ob_error *err);
 
 /* Logits [n_vocab] after the last token, valid until the session changes; NULL when it is empty, and
- * after a roll-back or sync that was cancelled before it had read what it must: doing it again, or
- * any other read, brings them back. */
+ * after a roll-back or sync that was cancelled before it had read what it must: a sync, or any other
+ * read, brings them back. */
 const float *ob_session_logits(const struct ob_session *session);
 
 /* Go back to the first `length` tokens. The result equals a session that never read the rest, bit
- * for bit; a model with recurrent layers re-reads what it must (time grows with `length`). */
+ * for bit; a model with recurrent layers re-reads what it must (time grows with `length`).
+ * OB_CANCELLED (ob_session_on_progress) leaves a shorter prefix, perhaps none, and the ids behind it are
+ * gone: who cancels roll-backs keeps the ids and goes on with ob_session_sync. */
 ob_status ob_session_rollback(struct ob_session *session, size_t length, struct ob_error *err);
 
 /* What a sync found. */
@@ -243,14 +254,17 @@ typedef int (*ob_row_fn)(void *context, const struct ob_row *row);
 ob_status ob_session_score(struct ob_session *session, const int32_t *ids, size_t n_ids,
                            ob_row_fn fn, void *context, struct ob_error *err);
 
-/* Called between chunks of a long read with the tokens done and wanted; anything but 0 cancels. */
+/* Called on the reading thread by append, score, sync and roll-back, never while an answer is generated: before
+ * the first chunk (done = 0), after each, and when done == total. Anything but 0 cancels, unless all is
+ * done. A NULL function takes it away; a fork has none. */
 typedef int (*ob_progress_fn)(void *context, size_t done, size_t total);
 void ob_session_on_progress(struct ob_session *session, ob_progress_fn fn, void *context);
 
 /* --------------------------------------------------------------------------------- snapshots */
 
 /* A snapshot is a file with all of a session: tokens, KV, recurrent states, logits, and a note of the
- * caller's. Restored, the session goes on with the bytes of one that was never interrupted. */
+ * caller's. Restored, the session goes on with the bytes of one that was never interrupted. The last token of a
+ * generated answer is not read (see ob_generate) and so not in it: who needs it puts it into the note. */
 struct ob_snapshot;
 
 /* Write the session to `path`, with note [n_note] (may be NULL with 0). The file appears whole or not
@@ -384,6 +398,9 @@ struct ob_generated {
 
 /* Go on from what the session holds (at least one token), one delta per token. The last token, an
  * end token or not, is reported and left unread, so the session stays a prefix of any continuation.
+ * Callers therefore keep their own list of ids, and sync to it with what is said next.
+ * A stop by `fn` is OB_OK with OB_FINISH_CANCELLED. Text that was held back for a stop string comes with the
+ * last delta where none came; ids of a stop string are among the deltas, its text is not.
  * Same seed and same tokens give the same ids, whatever chunks, threads or roll-backs came before.
  * `options` may be NULL: greedy. OB_INVALID_ARGUMENT for the options; afterwards the session holds what was read. */
 ob_status ob_generate(struct ob_session *session, const struct ob_generate_options *options,

@@ -21,7 +21,7 @@ static const size_t lengths[] = {9, 137}, batches[] = {3};
 enum { TALKS = 2, TURNS = 2 };
 #else
 static const char *const models[] = {DENSE, RECURRENT};
-static const enum ob_kv_type kv_types[] = {OB_KV_F16, OB_KV_F32};
+static const enum ob_kv_type kv_types[] = {OB_KV_F16, OB_KV_F32, OB_KV_Q8, OB_KV_Q4};
 static const size_t lengths[] = {9, 136, 300}, batches[] = {1, 2, 3, 8};
 enum { TALKS = 3, TURNS = 3 };
 #endif

@@ -23,7 +23,7 @@ static const struct {
     {TEST_DATA "/qwen35-q1/model.gguf", 1000},
     {TEST_DATA "/../../models/onebit-demo.gguf", 8000},
 };
-static const enum ob_kv_type kv_types[] = {OB_KV_F16, OB_KV_F32};
+static const enum ob_kv_type kv_types[] = {OB_KV_F16, OB_KV_F32, OB_KV_Q8, OB_KV_Q4};
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { N_CTX = 200, N_STEPS = 6, FEW = 2 };

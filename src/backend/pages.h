@@ -34,7 +34,7 @@ struct ob_page_pool {
     unsigned char *base; /* [n_kv_layers, 2, n_pages] pages */
     uint32_t *free_ids;  /* stack of n_free ids */
     size_t n_free;
-    uint32_t *n_tables; /* [n_pages] tables that a page is in */
+    uint32_t *n_tables;  /* [n_pages] tables that a page is in */
     unsigned char *full; /* [n_full, 2] pages of residual_bytes, of the layer that is being run */
     size_t n_full;
 };

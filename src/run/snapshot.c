@@ -110,9 +110,8 @@ static struct ob_chunk fixed_chunk(const struct ob_model *m, int state)
 
 static struct ob_chunk checkpoint_chunk(const struct ob_model *m, size_t n_tokens)
 {
-    struct ob_chunk chunk = {.kind = OB_CHUNK_CHECKPOINT,
-                             .bytes = ob_checkpoint_bytes(m->engine),
-                             .n_tokens = n_tokens};
+    struct ob_chunk chunk = {
+        .kind = OB_CHUNK_CHECKPOINT, .bytes = ob_checkpoint_bytes(m->engine), .n_tokens = n_tokens};
     snprintf(chunk.name, sizeof chunk.name, OB_CHECKPOINT_NAME "%zu", n_tokens);
     return chunk;
 }
