@@ -11,10 +11,11 @@
 /* The demo model, from demo_model.S. */
 extern const unsigned char onebit_demo_model[], onebit_demo_model_end[];
 
-static int open_model(const char *path, const struct ob_model_options *wanted,
-                      struct ob_model **model)
+int input_open_model(const struct common_options *common, const struct ob_model_options *wanted,
+                     struct ob_model **model)
 {
     static const char built_in[] = "the built-in model";
+    const char *path = common->model;
     struct ob_error err;
     size_t n_bytes = (uintptr_t)onebit_demo_model_end - (uintptr_t)onebit_demo_model;
     ob_status status =
@@ -28,16 +29,10 @@ static int open_model(const char *path, const struct ob_model_options *wanted,
     return report_open(status, &err);
 }
 
-int input_open_model(const struct common_options *common, const struct ob_model_options *wanted,
-                     struct ob_model **model)
-{
-    return open_model(common->model, wanted, model);
-}
-
 int input_open_vocabulary(const struct common_options *common, struct ob_model **model)
 {
     const struct ob_model_options wanted = {.backend = "null", .n_threads = 1};
-    return open_model(common->model, &wanted, model);
+    return input_open_model(common, &wanted, model);
 }
 
 int input_read_text(const char *path, struct ob_text *text)

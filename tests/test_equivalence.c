@@ -137,17 +137,17 @@ static void test_q4_starts_exact(void **state)
     }
 }
 
-/* Sink, packed and exact tokens add up to the length, and only whole pages are packed. */
+/* Sink, packed and exact tokens add up to the length, and only whole pages that are there are packed. */
 static void check_regions(const struct ob_session *session)
 {
-    size_t length = ob_session_length(session);
-    const struct cpu_engine *e = (const struct cpu_engine *)session->model->engine;
-    struct ob_kv_regions r = ob_page_table_regions(&e->pages, &session->state->pages, length);
+    size_t length = ob_session_length(session), sink = length < 8 ? length : 8;
+    const struct ob_page_table *pages = &session->state->pages;
+    size_t quantised = pages->exact_from - 8, residual = length - sink - quantised;
     assert_int_equal(session->state->length, length);
-    assert_int_equal(r.sink + r.quantised + r.residual, length);
-    assert_int_equal(r.sink, length < 8 ? length : 8);
-    assert_int_equal(r.quantised % 128, 0);
-    assert_true(r.residual <= 128);
+    assert_int_equal(sink + quantised + residual, length);
+    assert_int_equal(quantised % 128, 0);
+    assert_true(quantised / 128 <= pages->n_ids);
+    assert_true(residual <= 128);
 }
 
 /* Reads and ways back of random lengths end in what a cold run has, for every type of cache. */
@@ -179,6 +179,35 @@ static void test_walks(void **state)
                     check_regions(session);
                 if (i % 3 == 0)
                     check_session(model, session, ids, to, "a walk");
+            }
+            ob_session_close(session);
+            ob_model_close(model);
+        }
+}
+
+/* What a session says it could keep is what a sync then keeps, and the reason given is the model's. */
+static void test_usable_is_kept(void **state)
+{
+    (void)state;
+    int32_t ids[400];
+    make_ids(ids, 400, 9);
+    for (int m = 0; models[m]; m++)
+        for (int kv = OB_KV_F16; kv <= OB_KV_Q4; kv++) {
+            struct ob_error err = {0};
+            struct ob_model_options options = {
+                .kv_type = (enum ob_kv_type)kv, .n_threads = 2, .n_ctx = 400};
+            struct ob_model *model = test_open(models[m], &options);
+            struct ob_session *session = test_session(model);
+            static const size_t lengths[] = {300, 290, 264, 200, 137, 136, 9, 300, 8, 5, 5};
+            for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+                struct ob_sync_report report;
+                size_t common, usable = ob_session_usable(session, ids, lengths[i], &common);
+                CHECK_OK(ob_session_sync(session, ids, lengths[i], &report, &err), err);
+                CHECK(report.n_reused == usable, "%s, cache %d: %zu of %zu reused, said %zu",
+                      models[m], kv, report.n_reused, lengths[i], usable);
+                bool recurrent = session->checkpoints.fixed_floats > 0;
+                CHECK(recurrent || !strstr(report.reason, "recurrent"), "%s: %s", models[m],
+                      report.reason);
             }
             ob_session_close(session);
             ob_model_close(model);
@@ -374,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_chunks_threads_levels),
         cmocka_unit_test(test_q4_starts_exact),
         cmocka_unit_test(test_walks),
+        cmocka_unit_test(test_usable_is_kept),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_sync),
         cmocka_unit_test(test_cancelled_way_back),

@@ -73,6 +73,10 @@ struct ob_backend {
      * anywhere, 4-bit KV between packed pages and behind the last, a recurrent state only be kept whole or
      * emptied. Returns the length it now holds, <= n_tokens; the caller reads the rest again. */
     size_t (*state_truncate)(struct ob_engine *engine, struct ob_state *state, size_t n_tokens);
+    /* What state_truncate would leave of the KV; the state is only looked at. NULL: KV can be cut
+     * anywhere. */
+    size_t (*state_keeps)(const struct ob_engine *engine, const struct ob_state *state,
+                          size_t n_tokens);
 
     /* Make `to`, an empty state, hold what `from` holds; their pages may be shared, which nothing that
      * is done to either lets the other notice. NULL where a backend leaves it to state_read and

@@ -151,6 +151,13 @@ static size_t state_truncate(struct ob_engine *engine, struct ob_state *state, s
     return state->length;
 }
 
+static size_t state_keeps(const struct ob_engine *engine, const struct ob_state *state,
+                          size_t n_tokens)
+{
+    const struct cpu_engine *e = (const struct cpu_engine *)engine;
+    return ob_page_table_keeps(&e->pages, &state->pages, state->length, n_tokens);
+}
+
 static size_t page_bytes(const struct ob_engine *engine, size_t page, size_t n_tokens)
 {
     return ob_page_bytes(&((const struct cpu_engine *)engine)->pages, page, n_tokens);
@@ -288,6 +295,7 @@ const struct ob_backend ob_backend_cpu = {
     .state_destroy = state_destroy,
     .state_reserve = state_reserve,
     .state_truncate = state_truncate,
+    .state_keeps = state_keeps,
     .state_fork = state_fork,
     .page_bytes = page_bytes,
     .state_read = state_read,

@@ -70,15 +70,9 @@ static ob_status find_shape(struct ob_page_pool *pool, const struct ob_plan *pla
 /* What the pages of a type hold, and their sizes. */
 static ob_status set_format(struct ob_page_pool *pool, enum ob_kv_type type, struct ob_error *err)
 {
-    static const enum ob_kv_format formats[] = {
-        [OB_KV_F16] = OB_KV_STORE_F16,
-        [OB_KV_F32] = OB_KV_STORE_F32,
-        [OB_KV_Q8] = OB_KV_STORE_Q8,
-        [OB_KV_Q4] = OB_KV_STORE_Q4,
-    };
     size_t numbers = (size_t)pool->n_heads * (size_t)pool->head_dim;
-    pool->format = formats[type];
-    pool->exact = type == OB_KV_Q4 ? OB_KV_STORE_F32 : pool->format;
+    pool->format = ob_kv_format_of(type);
+    pool->exact = ob_kv_exact_format(type);
     if ((type == OB_KV_Q8 || type == OB_KV_Q4) && pool->head_dim % OB_KV_GROUP != 0)
         return ob_fail(
             err, OB_UNSUPPORTED,
@@ -270,32 +264,22 @@ void ob_page_table_set(struct ob_page_table *table, size_t length)
         length < OB_SINK_TOKENS ? OB_SINK_TOKENS : ob_page_start(ob_page_of(length));
 }
 
+size_t ob_page_table_keeps(const struct ob_page_pool *pool, const struct ob_page_table *table,
+                           size_t length, size_t n_tokens)
+{
+    size_t kept = n_tokens < length ? n_tokens : length;
+    if (!pool->residual_bytes || kept >= table->exact_from || kept <= OB_SINK_TOKENS)
+        return kept;
+    return ob_page_start(ob_page_of(kept));
+}
+
 size_t ob_page_table_cut(const struct ob_page_pool *pool, struct ob_page_table *table,
                          size_t length, size_t n_tokens)
 {
-    size_t kept = n_tokens < length ? n_tokens : length;
-    if (!pool->residual_bytes || kept >= table->exact_from)
-        return kept;
-    if (kept > OB_SINK_TOKENS)
-        kept = ob_page_start(ob_page_of(kept));
-    ob_page_table_set(table, kept);
+    size_t kept = ob_page_table_keeps(pool, table, length, n_tokens);
+    if (kept < table->exact_from)
+        ob_page_table_set(table, kept);
     return kept;
-}
-
-struct ob_kv_regions ob_page_table_regions(const struct ob_page_pool *pool,
-                                           const struct ob_page_table *table, size_t length)
-{
-    struct ob_kv_regions r = {0};
-    if (pool->n_kv_layers == 0)
-        return r;
-    r.sink = length < OB_SINK_TOKENS ? length : OB_SINK_TOKENS;
-    size_t rest = length - r.sink;
-    if (pool->residual_bytes)
-        r.residual = rest > 0 ? length - table->exact_from : 0;
-    else if (pool->format != OB_KV_STORE_Q8)
-        r.residual = rest;
-    r.quantised = rest - r.residual;
-    return r;
 }
 
 static size_t head_offset(const struct ob_page_pool *pool, size_t page_bytes, int head)

@@ -19,7 +19,7 @@
 #define OB_BACKEND_PAGES_H
 
 #include "kernel/kernel.h"
-#include "plan/batch.h"
+#include "plan/kv.h"
 #include "plan/plan.h"
 
 struct ob_page_pool {
@@ -46,11 +46,6 @@ struct ob_page_table {
     size_t n_ids, capacity;
     unsigned char *residual; /* [n_kv_layers, 2] pages of f32 of the last token's page, or NULL */
     size_t exact_from; /* whose rows are those of tokens [exact_from, length); a page's start */
-};
-
-/* How many tokens of a session are held how; their sum is its length. */
-struct ob_kv_regions {
-    size_t sink, quantised, residual;
 };
 
 enum ob_kv_kind { OB_KEYS, OB_VALUES };
@@ -82,12 +77,11 @@ void ob_page_table_grown(struct ob_page_table *table, size_t length);
 void ob_page_table_set(struct ob_page_table *table, size_t length);
 
 /* Forget tokens so that at most n_tokens of `length` are left, and return how many: fewer where a packed
- * page would have to be cut, which cannot be undone. */
+ * page would have to be cut, which cannot be undone. ob_page_table_keeps only says how many. */
+size_t ob_page_table_keeps(const struct ob_page_pool *pool, const struct ob_page_table *table,
+                           size_t length, size_t n_tokens);
 size_t ob_page_table_cut(const struct ob_page_pool *pool, struct ob_page_table *table,
                          size_t length, size_t n_tokens);
-
-struct ob_kv_regions ob_page_table_regions(const struct ob_page_pool *pool,
-                                           const struct ob_page_table *table, size_t length);
 
 /* Keys or values of KV head `head` in page `page` of KV layer `kv_layer`: [page tokens, head dim]. Page 0
  * in the format pool->exact, the others in pool->format. */

@@ -46,7 +46,7 @@ static void line(struct ob_text *out, const char *label, size_t bytes)
 /* What a 4-bit cache keeps in f32; the bytes of both parts. */
 static size_t describe_exact(const struct ob_model *m, size_t numbers, struct ob_text *out)
 {
-    size_t token = ob_kv_exact_bytes(m->kv_type, numbers);
+    size_t token = ob_kv_format_bytes(ob_kv_exact_format(m->kv_type), numbers);
     if (m->kv_type != OB_KV_Q4)
         return 0;
     line(out, "session: KV cache per exact token", token);
@@ -66,7 +66,7 @@ ob_status ob_model_describe_memory(const struct ob_model *m, size_t n_ctx, struc
     line(out, "activations of a run", m->plan->activation_bytes);
     line(out, "session: DeltaNet states", b.delta);
     line(out, "session: convolution tails", b.conv);
-    size_t per_token = ob_kv_packed_bytes(m->kv_type, b.kv_numbers);
+    size_t per_token = ob_kv_format_bytes(ob_kv_format_of(m->kv_type), b.kv_numbers);
     line(out, "session: KV cache per token", per_token);
     size_t exact = describe_exact(m, b.kv_numbers, out);
     size_t kv = exact + per_token * (m->kv_type == OB_KV_Q4 ? ob_kv_packed_tokens(n_ctx) : n_ctx);

@@ -331,7 +331,10 @@ size_t ob_session_usable(const struct ob_session *s, const int32_t *ids, size_t 
     if (s->checkpoints.fixed_floats > 0) /* 0: all is read again */
         return ob_checkpoints_find(&s->checkpoints, common);
     /* Where nothing would be left to read, the logits come from reading the last token again. */
-    return common == n_ids && common > 0 ? common - 1 : common;
+    size_t most = common == n_ids && common > 0 ? common - 1 : common;
+    const struct ob_engine *engine = s->model->engine;
+    return engine->backend->state_keeps ? engine->backend->state_keeps(engine, s->state, most)
+                                        : most;
 }
 
 /* Cut the session to `kept` tokens, which ob_session_usable said it can keep. */
@@ -356,13 +359,16 @@ static ob_status keep_prefix(struct ob_session *s, size_t kept, struct ob_error 
     return status;
 }
 
-/* Why no more than `reused` of `held` tokens were kept, of which `most` could have been. */
-static const char *why_reused(size_t held, size_t common, size_t most, size_t reused)
+/* Why no more than `reused` of the session's tokens were kept, of which `most` could have been. */
+static const char *why_reused(const struct ob_session *s, size_t held, size_t common, size_t most,
+                              size_t reused)
 {
     if (reused == most)
         return common < held
                    ? "the tokens differ from there on"
                    : "a read that was stopped left no logits, so the last token is read again";
+    if (s->checkpoints.fixed_floats == 0)
+        return "4-bit keys and values cannot be cut, so what their page begins with is read again";
     return reused > 0
                ? "a recurrent state goes back to its nearest checkpoint, and what came after "
                  "it is read again"
@@ -380,8 +386,8 @@ static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids,
     if (kept < held) {
         status = keep_prefix(s, kept, err);
         kept = s->length;
-        report->reason =
-            why_reused(held, common, kept + 1 == common && common == n_ids ? kept : common, kept);
+        report->reason = why_reused(s, held, common,
+                                    kept + 1 == common && common == n_ids ? kept : common, kept);
     }
     if (status == OB_OK)
         status = read_ids(s, ids + kept, n_ids - kept, &none, err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/os.h"
+#include "plan/kv.h"
 
 const char ob_snapshot_magic[16] = "onebit session\n";
 
@@ -29,13 +30,11 @@ static const char *file_hash(struct ob_model *m)
 
 static const char *value_of(struct ob_model *m, size_t i)
 {
-    static const char *const kv_names[] = {
-        [OB_KV_F16] = "f16", [OB_KV_F32] = "f32", [OB_KV_Q8] = "q8", [OB_KV_Q4] = "q4"};
     switch (i) {
     case 0:
         return m->config.arch_name;
     case 1:
-        return kv_names[m->kv_type];
+        return ob_kv_type_name(m->kv_type);
     case 2:
         return m->activation == OB_ACT_F32 ? "f32" : "int8";
     case 3:

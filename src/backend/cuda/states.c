@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda.h"
+#include "plan/kv.h"
 
 static size_t pages_for(size_t n_tokens)
 {
@@ -47,7 +48,7 @@ ob_status cuda_pool_create(struct cuda_engine *e, const struct ob_engine_options
     if (options->kv_type != OB_KV_F16 && options->kv_type != OB_KV_F32)
         return ob_fail(err, OB_UNSUPPORTED,
                        "backend 'cuda' has no KV cache of type %s: choose f16 or f32",
-                       options->kv_type == OB_KV_Q8 ? "q8" : "q4");
+                       ob_kv_type_name(options->kv_type));
     OB_TRY(find_shape(e, options->kv_type == OB_KV_F32, err));
     if (pool->n_layers == 0)
         return OB_OK;
