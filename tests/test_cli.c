@@ -818,11 +818,11 @@ static void test_out_of_memory(void **state)
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     /* The sanitizer needs more address space than a limit leaves, but its allocator has one of its own. */
-    char options[512];
+    char options[512], notes_of[256];
     const char *const names[] = {"ASAN_OPTIONS", "TSAN_OPTIONS"}; /* each sanitizer reads its own */
     snprintf(options, sizeof options,
-             "allocator_may_return_null=1:max_allocation_size_mb=1024:log_path=%s",
-             in_folder("sanitizer")); /* or its warning would stand beside the message */
+             "allocator_may_return_null=1:max_allocation_size_mb=1024:log_path=%s/sanitizer",
+             test_folder()); /* or its warning would stand beside the message */
     for (int i = 0; i < 2; i++)
         setenv(names[i], options, 1);
 #else
@@ -832,7 +832,8 @@ static void test_out_of_memory(void **state)
     expect_failure(4, "memory");
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     glob_t notes; /* "sanitizer.PID" */
-    assert_int_equal(glob(in_folder("sanitizer.*"), 0, NULL, &notes), 0);
+    snprintf(notes_of, sizeof notes_of, "%s/sanitizer.*", test_folder());
+    assert_int_equal(glob(notes_of, 0, NULL, &notes), 0);
     for (size_t i = 0; i < notes.gl_pathc; i++)
         assert_int_equal(unlink(notes.gl_pathv[i]), 0);
     globfree(&notes);
