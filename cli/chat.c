@@ -179,6 +179,11 @@ static void print_stats(const struct chat *chat)
             "(%s)\n",
             t->n_prompt, t->sync.n_reused, t->sync.n_read, t->read_seconds, t->sync.n_common,
             t->sync.reason ? t->sync.reason : "-");
+    if (t->dropped_thought)
+        fputs(
+            "the template leaves out earlier thoughts, so what came after the last checkpoint before "
+            "one is read again\n",
+            stderr);
     fprintf(stderr, "answer: %zu tokens in %.2f s, %.1f tokens/s, finish: %s\n", t->result.n_tokens,
             t->write_seconds,
             t->write_seconds > 0 ? (double)t->result.n_tokens / t->write_seconds : 0,

@@ -1,5 +1,6 @@
 /* Conversations by their ids: what the second turn reads is what the first has read and written, then
  * what is new, however the first answer ended. */
+#include <stdio.h>
 #include <string.h>
 
 #include "run/conversation.h"
@@ -75,10 +76,42 @@ static void check_begins(const struct ob_conversation *c, const struct ledger *f
     assert_memory_equal(ob_conversation_ids(c), first->ids, first->n * sizeof *first->ids);
 }
 
+/* The template forgot what was thought: the second prompt is its rendering, and the turn says so. */
+static void check_forgotten(struct ob_conversation *c, const struct ledger *first)
+{
+    static char text[8192];
+    static int32_t ids[MOST_IDS];
+    struct ob_error err;
+    struct ob_turn turn = ask(c, "Who are you?", NULL, 0);
+    struct ob_said said = ob_conversation_turn(c, 0);
+    size_t n;
+    int n_bytes =
+        snprintf(text, sizeof text,
+                 "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n%.*s<|im_end|>\n"
+                 "<|im_start|>user\nWho are you?<|im_end|>\n<|im_start|>assistant\n<think>\n",
+                 (int)said.content.len, said.content.ptr);
+    CHECK_OK(
+        ob_tokenize(model, text, (size_t)n_bytes, OB_TOKENIZE_SPECIAL, ids, MOST_IDS, &n, &err),
+        err);
+    assert_true(turn.dropped_thought && !turn.kept_ids);
+    assert_int_equal(turn.n_prompt, n);
+    assert_memory_equal(ob_conversation_ids(c), ids, n * sizeof *ids);
+    size_t common = 0;
+    while (common < first->n && common < n && first->ids[common] == ids[common])
+        common++;
+    assert_int_equal(turn.sync.n_common, common);
+    assert_true(common < first->n && turn.sync.n_reused <= common);
+    ob_conversation_close(c);
+}
+
+static int n_forgotten;
+
 /* Ask twice. The second prompt must be the first's ledger, the token that was written last and not
- * read, an end of the turn, and what the template says after it. */
-static void check_two_turns(struct ob_conversation *c, const struct ob_generate_options *options,
-                            size_t enough, enum ob_finish finish)
+ * read, an end of the turn, and what the template says after it. Only where it forgets thoughts and
+ * there was one, it is what the template says alone. */
+static void check_two_turns(struct ob_conversation *c, bool forgets,
+                            const struct ob_generate_options *options, size_t enough,
+                            enum ob_finish finish)
 {
     static struct ledger first;
     struct ob_turn turn = ask(c, "Hello!", options, enough);
@@ -86,9 +119,14 @@ static void check_two_turns(struct ob_conversation *c, const struct ob_generate_
     assert_false(turn.kept_ids);
     copy_ledger(c, &first);
     assert_int_equal(first.n, turn.n_prompt + turn.result.n_tokens - 1);
+    if (forgets && ob_conversation_turn(c, 0).reasoning.len > 0) {
+        check_forgotten(c, &first);
+        n_forgotten++;
+        return;
+    }
 
     turn = ask(c, "Who are you?", options, enough);
-    assert_true(turn.kept_ids);
+    assert_true(turn.kept_ids && !turn.dropped_thought);
     assert_int_equal(turn.sync.n_reused, first.n);
     assert_int_equal(turn.sync.n_common, first.n);
     check_begins(c, &first);
@@ -103,7 +141,7 @@ static void test_whole_answers(void **state)
     (void)state;
     for (int thinking = 0; thinking < 2; thinking++)
         for (int t = 0; t < 2; t++)
-            check_two_turns(begin(thinking, templates[t]), NULL, 0, OB_FINISH_STOP);
+            check_two_turns(begin(thinking, templates[t]), t == 1, NULL, 0, OB_FINISH_STOP);
 }
 
 static void test_cut_answers(void **state)
@@ -112,8 +150,9 @@ static void test_cut_answers(void **state)
     struct ob_generate_options few = {0};
     for (int thinking = 0; thinking < 2; thinking++)
         for (few.max_tokens = 1; few.max_tokens < 5; few.max_tokens++)
-            check_two_turns(begin(thinking, templates[few.max_tokens % 2]), &few, 0,
-                            OB_FINISH_LENGTH);
+            check_two_turns(begin(thinking, templates[few.max_tokens % 2]), few.max_tokens % 2 == 1,
+                            &few, 0, OB_FINISH_LENGTH);
+    assert_true(n_forgotten > 0); /* or the rule was never put to the test */
 }
 
 static void test_stopped_answers(void **state)
@@ -122,8 +161,8 @@ static void test_stopped_answers(void **state)
     struct ob_string stop = {"o", 1};
     struct ob_generate_options options = {.stop = &stop, .n_stop = 1};
     for (int thinking = 0; thinking < 2; thinking++) {
-        check_two_turns(begin(thinking, NULL), NULL, 4, OB_FINISH_CANCELLED);
-        check_two_turns(begin(thinking, NULL), &options, 0, OB_FINISH_STOP_STRING);
+        check_two_turns(begin(thinking, NULL), false, NULL, 4, OB_FINISH_CANCELLED);
+        check_two_turns(begin(thinking, NULL), false, &options, 0, OB_FINISH_STOP_STRING);
     }
 }
 
@@ -135,7 +174,7 @@ static void test_oddly_closed_thought(void **state)
     struct ob_generate_options options = {.sampling = {.bias = &bias, .n_bias = 1},
                                           .max_tokens = 3};
     for (int thinking = 0; thinking < 2; thinking++)
-        check_two_turns(begin(thinking, NULL), &options, 0, OB_FINISH_LENGTH);
+        check_two_turns(begin(thinking, NULL), false, &options, 0, OB_FINISH_LENGTH);
 }
 
 /* A thought that reaches its budget is closed: by the very ids of the closing tag, after which the

@@ -215,12 +215,35 @@ static ob_status encode_after_answer(const struct ob_conversation *c,
     return status;
 }
 
+/* Whether the template leaves out what the model thought before its last answer: then the prompt is the
+ * same without it. An empty thought is no loss. */
+static ob_status find_dropped_thought(struct ob_conversation *c, const struct ob_rendered *prompt,
+                                      bool *dropped, struct ob_error *err)
+{
+    struct ob_rendered without = {0};
+    struct ob_exchange *last = c->n_exchanges > 1 ? &c->exchanges[c->n_exchanges - 2] : NULL;
+    *dropped = false;
+    if (!last || !last->thought || last->reasoning.len == 0)
+        return OB_OK;
+    last->thought = false;
+    ob_status status = render(c, true, &without, err);
+    last->thought = true;
+    if (status == OB_OK)
+        *dropped = without.n_bytes == prompt->n_bytes &&
+                   memcmp(without.text, prompt->text, prompt->n_bytes) == 0;
+    ob_rendered_free(&without);
+    return status;
+}
+
 /* The prompt's ids into `ids`: those of all that was said, then what comes after it. */
-static ob_status encode(const struct ob_conversation *c, const struct ob_rendered *prompt,
-                        struct ob_ids *ids, bool *kept, struct ob_error *err)
+static ob_status encode(struct ob_conversation *c, const struct ob_rendered *prompt,
+                        struct ob_ids *ids, struct ob_turn *turn, struct ob_error *err)
 {
     size_t n = c->history.len;
-    *kept = n > 0 && n <= prompt->n_bytes && memcmp(prompt->text, c->history.data, n) == 0;
+    bool *kept = &turn->kept_ids;
+    OB_TRY(find_dropped_thought(c, prompt, &turn->dropped_thought, err));
+    *kept = !turn->dropped_thought && n > 0 && n <= prompt->n_bytes &&
+            memcmp(prompt->text, c->history.data, n) == 0;
     if (*kept) {
         if (!ob_ids_append(ids, c->ids.data, c->ids.len))
             return ob_fail(err, OB_NO_MEMORY, "not enough memory for the prompt");
@@ -365,7 +388,7 @@ ob_status ob_conversation_ask(struct ob_conversation *c, struct ob_str text,
     if (status == OB_OK)
         status = render_history(c, &prompt, &history, err);
     if (status == OB_OK)
-        status = encode(c, &prompt, &ids, &turn->kept_ids, err);
+        status = encode(c, &prompt, &ids, turn, err);
     if (status == OB_OK)
         status = read_and_answer(c, &prompt, &ids, options, fn, context, turn, err);
     if (status == OB_OK)

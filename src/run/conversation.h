@@ -1,12 +1,11 @@
 /* A conversation: messages, the model's template, and one session that holds what was said.
  *
  * Each turn's prompt extends the tokens the session has really processed. What was said before comes from
- * the ledger, token by token, never from its rendering: a thought that was cut or oddly closed, a text
- * that encodes to other ids, a template that drops thoughts from its history all read differently
- * when rendered. Only what follows the last answer, from the token that ends it, is encoded. Where
- * the template renders the earlier messages differently than before (another system message, say)
- * or ends answers with no end token, the rendering wins and the session reads from where they
- * differ. */
+ * the ledger, token by token, never from its rendering: a thought that was cut or oddly closed and a text
+ * that encodes to other ids read differently when rendered. Only what follows the last answer, from the
+ * token that ends it, is encoded. Where the template renders the earlier messages differently than
+ * before (another system message, say), leaves out what was thought, or ends answers with no end token,
+ * the rendering wins and the session reads from where they differ. */
 #ifndef OB_RUN_CONVERSATION_H
 #define OB_RUN_CONVERSATION_H
 
@@ -28,7 +27,8 @@ struct ob_turn {
     struct ob_sync_report sync; /* of the prompt with what the session held */
     size_t n_prompt;
     double read_seconds, write_seconds;
-    bool kept_ids; /* the prompt begins with all ids of the turn before but its end token */
+    bool kept_ids;        /* the prompt begins with all ids of the turn before but its end token */
+    bool dropped_thought; /* it does not, since the template leaves out what was thought there */
 };
 
 /* Text of an answer as it comes. `reasoning` says that it belongs to the thought before the answer.
