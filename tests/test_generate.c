@@ -6,6 +6,7 @@
 
 #include "support/check.h"
 #include "support/models.h"
+#include "support/tiny_model.h"
 
 #define DEMO TEST_DATA "/../../models/onebit-demo.gguf"
 
@@ -220,12 +221,57 @@ static void test_ends(void **state)
     ob_model_close(model);
 }
 
+/* Rows of the vocabulary without a text are never chosen, however likely: greedily, by sampling, or when a
+ * bias asks for one. A third of this model's vocabulary is such rows. */
+static void test_padding_is_never_chosen(void **state)
+{
+    (void)state;
+    enum { N_VOCAB = 420 };
+    struct ob_error err;
+    struct ob_model *padded;
+    size_t n_bytes, n_padding = 0, n_text;
+    struct tiny_options tiny = {.n_vocab = N_VOCAB};
+    void *file = tiny_model_make(&tiny, &n_bytes);
+    CHECK_OK(ob_model_open_memory("padded", file, n_bytes, NULL, &padded, &err), err);
+    struct ob_logit_bias bias = {0, 100};
+    for (int32_t id = 0; id < N_VOCAB; id++) {
+        ob_token_bytes(padded, id, &n_text);
+        if (n_text == 0) {
+            n_padding++;
+            bias.id = id;
+        }
+    }
+    assert_true(n_padding > N_VOCAB / 4);
+    static struct answer a;
+    struct ob_session *session = test_session(padded);
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct ob_generate_options options = {
+            .sampling = {.bias = &bias,
+                         .n_bias = seed % 2,
+                         .temperature = seed < 2 ? 0.0f : 3.0f,
+                         .seed = seed},
+            .max_tokens = 100,
+            .ignore_eos = true,
+        };
+        generate(session, (const int32_t[]){5}, 1, &options, &a);
+        assert_int_equal(a.n, options.max_tokens);
+        for (size_t i = 0; i < a.n; i++) {
+            ob_token_bytes(padded, a.ids[i], &n_text);
+            CHECK(n_text > 0, "id %d has no text", (int)a.ids[i]);
+        }
+    }
+    ob_session_close(session);
+    ob_model_close(padded);
+    free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_padding_is_never_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
