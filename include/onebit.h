@@ -86,7 +86,9 @@ enum ob_kv_type {
     OB_KV_F16 = 0,
     OB_KV_F32 = 1,
     OB_KV_Q8 = 2, /* 8 bits, an f16 scale per 32 channels of a token */
-    OB_KV_Q4 = 3, /* 4 bits, but f32 for the first 8 tokens and for up to 128 of the newest */
+    OB_KV_Q4 =
+        3, /* 4 bits, but f32 for the first 8 tokens and for up to 128 of the newest. Keys and values
+                     beyond the range of f16 become NaN when they are packed */
 };
 
 enum ob_rope_mode {
@@ -215,7 +217,8 @@ ob_status ob_session_append(struct ob_session *session, const int32_t *ids, size
 const float *ob_session_logits(const struct ob_session *session);
 
 /* Go back to the first `length` tokens. The result equals a session that never read the rest, bit
- * for bit; a model with recurrent layers re-reads what it must (time grows with `length`).
+ * for bit; a model with recurrent layers re-reads what it must (time grows with `length`), and one with
+ * a 4-bit cache up to 128 tokens.
  * OB_CANCELLED (ob_session_on_progress) leaves a shorter prefix, perhaps none, and the ids behind it are
  * gone: who cancels roll-backs keeps the ids and goes on with ob_session_sync. */
 ob_status ob_session_rollback(struct ob_session *session, size_t length, struct ob_error *err);

@@ -185,6 +185,19 @@ static void test_walks(void **state)
         }
 }
 
+/* What a park counts: the session's own memory, and the pool's pages that it holds. */
+static void check_bytes(const struct ob_session *session)
+{
+    const struct ob_model *m = session->model;
+    const struct cpu_engine *e = (const struct cpu_engine *)m->engine;
+    size_t own = m->engine->backend->memory(m->engine).state_bytes +
+                 session->length * sizeof *session->ids +
+                 (size_t)m->plan->n_vocab * sizeof *session->logits +
+                 session->checkpoints.n * ob_checkpoints_bytes(&session->checkpoints);
+    size_t page = 2 * (size_t)e->pages.n_kv_layers * e->pages.page_bytes;
+    assert_int_equal(ob_session_bytes(session), own + session->state->pages.n_ids * page);
+}
+
 /* What a session says it could keep is what a sync then keeps, and the reason given is the model's. */
 static void test_usable_is_kept(void **state)
 {
@@ -205,6 +218,9 @@ static void test_usable_is_kept(void **state)
                 CHECK_OK(ob_session_sync(session, ids, lengths[i], &report, &err), err);
                 CHECK(report.n_reused == usable, "%s, cache %d: %zu of %zu reused, said %zu",
                       models[m], kv, report.n_reused, lengths[i], usable);
+                bool prefix = lengths[i] == report.n_common && report.n_common < report.n_held;
+                CHECK(!prefix || !strstr(report.reason, "differ"), "%s", report.reason);
+                check_bytes(session);
                 bool recurrent = session->checkpoints.fixed_floats > 0;
                 CHECK(recurrent || !strstr(report.reason, "recurrent"), "%s: %s", models[m],
                       report.reason);

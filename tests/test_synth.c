@@ -231,13 +231,20 @@ static void test_packed_memory(void **state)
     struct ob_text text = {0};
     hollow_open(&h, "bonsai-27b", OB_KV_Q4);
     assert_int_equal(ob_model_describe_memory(&h.model, 131072, &text), OB_OK);
-    assert_true(bytes_at(&text, "session: KV cache per token") == 20480);
+    assert_true(bytes_at(&text, "session: KV cache per packed token") == 20480);
     assert_true(bytes_at(&text, "session: KV cache per exact token") == 131072);
     assert_true(bytes_at(&text, "session: KV sink, 8 exact tokens") == 1 << 20);
     assert_true(bytes_at(&text, "session: KV residual, 128 exact") == 16 << 20);
     uint64_t kv = (17ull << 20) + 20480ull * 128 * ((131072 - 9) / 128);
     assert_true(bytes_at(&text, "session: KV cache of 131072 tokens") == kv);
     assert_true(bytes_at(&text, "session: in all") == kv + (144ull << 20) + 48 * 122880);
+    ob_text_free(&text);
+    text = (struct ob_text){0};
+    /* The page that the 136th token fills is packed with it. */
+    assert_int_equal(ob_model_describe_memory(&h.model, 135, &text), OB_OK);
+    assert_int_equal(ob_model_describe_memory(&h.model, 136, &text), OB_OK);
+    assert_true(bytes_at(&text, "session: KV cache of 135 tokens") == 17ull << 20);
+    assert_true(bytes_at(&text, "session: KV cache of 136 tokens") == (17ull << 20) + 20480 * 128);
     ob_text_free(&text);
     hollow_close(&h);
 }

@@ -9,13 +9,6 @@ enum {
     HUGE_PLANE_BYTES = 32 << 20
 }; /* of one layer and kind, from which on huge pages waste little */
 
-/* Pages of the pool that n_tokens tokens need: of packed ones only what is full. */
-static size_t pages_for(const struct ob_page_pool *pool, size_t n_tokens)
-{
-    size_t up = pool->residual_bytes ? 0 : OB_PAGE_TOKENS - 1;
-    return n_tokens <= OB_SINK_TOKENS ? 0 : (n_tokens - OB_SINK_TOKENS + up) / OB_PAGE_TOKENS;
-}
-
 /* Most pages that one run fills and goes past: each has a row of the run, and so has the next. */
 static size_t most_full(const struct ob_page_pool *pool, const struct ob_plan *plan)
 {
@@ -119,7 +112,7 @@ ob_status ob_pages_create(struct ob_page_pool *pool, const struct ob_plan *plan,
     if (pool->n_kv_layers == 0)
         return OB_OK;
     ob_status status = set_format(pool, type, err);
-    pool->n_pages = pages_for(pool, n_tokens);
+    pool->n_pages = ob_kv_pages(pool->format, n_tokens);
     pool->n_full = most_full(pool, plan);
     if (status == OB_OK)
         status = take_memory(pool, err);
@@ -150,7 +143,7 @@ ob_status ob_page_table_create(const struct ob_page_pool *pool, size_t max_token
     *table = (struct ob_page_table){0};
     if (pool->n_kv_layers == 0)
         return OB_OK;
-    table->capacity = pages_for(pool, max_tokens);
+    table->capacity = ob_kv_pages(pool->format, max_tokens);
     table->exact_from = OB_SINK_TOKENS;
     table->ids = ob_calloc(table->capacity, sizeof *table->ids);
     table->sink = ob_calloc(1, ob_pages_own_bytes(pool));
@@ -218,7 +211,8 @@ ob_status ob_page_table_reserve(struct ob_page_pool *pool, struct ob_page_table 
 {
     if (pool->n_kv_layers == 0)
         return OB_OK;
-    size_t need = pages_for(pool, n_tokens), old = need < table->n_ids ? need : table->n_ids;
+    size_t need = ob_kv_pages(pool->format, n_tokens),
+           old = need < table->n_ids ? need : table->n_ids;
     size_t first = n_tokens > kept ? first_written(kept) : old, n_new = need - old;
     for (size_t i = first; i < old; i++)
         n_new += pool->n_tables[table->ids[i]] > 1;
@@ -239,7 +233,7 @@ ob_status ob_page_table_fork(struct ob_page_pool *pool, const struct ob_page_tab
 {
     if (pool->n_kv_layers == 0)
         return OB_OK;
-    size_t n = pages_for(pool, held), whole = first_written(held);
+    size_t n = ob_kv_pages(pool->format, held), whole = first_written(held);
     if (n > to->capacity || (n > whole && pool->n_free == 0))
         return no_room(pool, held, err);
     memcpy(to->sink, from->sink, ob_pages_own_bytes(pool));

@@ -14,6 +14,14 @@ static inline size_t ob_kv_packed_tokens(size_t n_tokens)
                                       : ob_page_start(ob_page_of(n_tokens - 1)) - OB_SINK_TOKENS;
 }
 
+/* Pages behind the sink that a cache of n_tokens tokens holds: of 4 bits the full ones, since what is newer is
+ * kept exactly elsewhere. */
+static inline size_t ob_kv_pages(enum ob_kv_format format, size_t n_tokens)
+{
+    size_t rest = n_tokens <= OB_SINK_TOKENS ? 0 : n_tokens - OB_SINK_TOKENS;
+    return (rest + (format == OB_KV_STORE_Q4 ? 0 : OB_PAGE_TOKENS - 1)) / OB_PAGE_TOKENS;
+}
+
 /* "f16" ... as the options of a command line say it. */
 static inline const char *ob_kv_type_name(enum ob_kv_type type)
 {

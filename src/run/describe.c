@@ -66,10 +66,13 @@ ob_status ob_model_describe_memory(const struct ob_model *m, size_t n_ctx, struc
     line(out, "activations of a run", m->plan->activation_bytes);
     line(out, "session: DeltaNet states", b.delta);
     line(out, "session: convolution tails", b.conv);
-    size_t per_token = ob_kv_format_bytes(ob_kv_format_of(m->kv_type), b.kv_numbers);
-    line(out, "session: KV cache per token", per_token);
+    bool packs = m->kv_type == OB_KV_Q4;
+    enum ob_kv_format format = ob_kv_format_of(m->kv_type);
+    size_t per_token = ob_kv_format_bytes(format, b.kv_numbers);
+    line(out, packs ? "session: KV cache per packed token" : "session: KV cache per token",
+         per_token);
     size_t exact = describe_exact(m, b.kv_numbers, out);
-    size_t kv = exact + per_token * (m->kv_type == OB_KV_Q4 ? ob_kv_packed_tokens(n_ctx) : n_ctx);
+    size_t kv = exact + per_token * (packs ? OB_PAGE_TOKENS * ob_kv_pages(format, n_ctx) : n_ctx);
     char label[64];
     snprintf(label, sizeof label, "session: KV cache of %zu tokens", n_ctx);
     line(out, label, kv);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "plan/kv.h"
 #include "run/park.h"
 #include "run/session.h"
 
@@ -104,9 +105,9 @@ size_t ob_session_bytes(const struct ob_session *s)
 {
     const struct ob_engine *engine = s->model->engine;
     struct ob_memory_use use = engine->backend->memory(engine);
-    size_t pages = n_pages(s->length), n = use.state_bytes + s->length * sizeof *s->ids;
-    if (pages > 1)
-        n += (pages - 1) * OB_PAGE_TOKENS * use.kv_bytes_per_token;
-    return n + s->checkpoints.n * ob_checkpoints_bytes(&s->checkpoints) +
+    size_t pages = ob_kv_pages(ob_kv_format_of(s->model->kv_type), s->length);
+    return use.state_bytes + s->length * sizeof *s->ids +
+           pages * OB_PAGE_TOKENS * use.kv_bytes_per_token +
+           s->checkpoints.n * ob_checkpoints_bytes(&s->checkpoints) +
            (size_t)s->model->plan->n_vocab * sizeof *s->logits;
 }

@@ -12,7 +12,7 @@
 #include "run/park.h"
 
 enum {
-    CHECKPOINT_BYTES = 1 << 30, /* seven of the 27B shape */
+    CHECKPOINT_BYTES = 1 << 30, /* seven of the 27B shape, six with a 4-bit cache */
     CHECKPOINT_EVERY = 1024,
 };
 
@@ -360,13 +360,14 @@ static ob_status keep_prefix(struct ob_session *s, size_t kept, struct ob_error 
 }
 
 /* Why no more than `reused` of the session's tokens were kept, of which `most` could have been. */
-static const char *why_reused(const struct ob_session *s, size_t held, size_t common, size_t most,
-                              size_t reused)
+static const char *why_reused(const struct ob_session *s, size_t held, size_t wanted, size_t common,
+                              size_t most, size_t reused)
 {
+    if (reused == most && common < held)
+        return wanted == common ? "what is wanted is the beginning of what was held"
+                                : "the tokens differ from there on";
     if (reused == most)
-        return common < held
-                   ? "the tokens differ from there on"
-                   : "a read that was stopped left no logits, so the last token is read again";
+        return "a read that was stopped left no logits, so the last token is read again";
     if (s->checkpoints.fixed_floats == 0)
         return "4-bit keys and values cannot be cut, so what their page begins with is read again";
     return reused > 0
@@ -386,7 +387,7 @@ static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids,
     if (kept < held) {
         status = keep_prefix(s, kept, err);
         kept = s->length;
-        report->reason = why_reused(s, held, common,
+        report->reason = why_reused(s, held, n_ids, common,
                                     kept + 1 == common && common == n_ids ? kept : common, kept);
     }
     if (status == OB_OK)

@@ -4,13 +4,6 @@
 #include "backend/cuda/cuda.h"
 #include "plan/kv.h"
 
-static size_t pages_for(size_t n_tokens)
-{
-    return n_tokens <= OB_SINK_TOKENS
-               ? 0
-               : (n_tokens - OB_SINK_TOKENS + OB_PAGE_TOKENS - 1) / OB_PAGE_TOKENS;
-}
-
 static struct cuda_engine *cuda(struct ob_engine *engine)
 {
     return (struct cuda_engine *)engine;
@@ -52,7 +45,7 @@ ob_status cuda_pool_create(struct cuda_engine *e, const struct ob_engine_options
     OB_TRY(find_shape(e, options->kv_type == OB_KV_F32, err));
     if (pool->n_layers == 0)
         return OB_OK;
-    size_t n = pages_for(options->pool_tokens), bytes;
+    size_t n = ob_kv_pages(OB_KV_STORE_F16, options->pool_tokens), bytes;
     pool->kv.n_pages = n;
     if (n > UINT32_MAX || !ob_mul_size(n, pool->kv.page_bytes * 2 * (size_t)pool->n_layers, &bytes))
         return ob_fail(err, OB_NO_MEMORY, "a KV pool for %zu tokens does not fit the address space",
@@ -112,7 +105,7 @@ static ob_status allocate(struct cuda_engine *e, struct ob_state *state, size_t 
                           struct ob_error *err)
 {
     size_t fixed = e->fixed_floats * sizeof(float), sink = sink_bytes(e);
-    state->capacity = e->pool.n_layers > 0 ? pages_for(max_tokens) : 0;
+    state->capacity = e->pool.n_layers > 0 ? ob_kv_pages(OB_KV_STORE_F16, max_tokens) : 0;
     OB_TRY(check_pages(e, state->capacity + 1, err));
     state->ids = ob_calloc(state->capacity, sizeof *state->ids);
     if (!state->ids)
@@ -154,7 +147,7 @@ ob_status cuda_state_reserve(struct ob_engine *engine, struct ob_state *state, s
     struct cuda_pool *pool = &e->pool;
     if (pool->n_layers == 0)
         return OB_OK;
-    size_t need = pages_for(n_tokens), had = state->n_ids;
+    size_t need = ob_kv_pages(OB_KV_STORE_F16, n_tokens), had = state->n_ids;
     if (need > state->capacity || (need > had && need - had > pool->n_free))
         return ob_fail(err, OB_CONTEXT_FULL,
                        "no room for %zu tokens: the KV pool has %zu of %zu pages free", n_tokens,
