@@ -12,6 +12,7 @@
 
 struct run_options {
     const char *prompt, *file, *session;
+    size_t shift;
     bool special;
     struct sampling_options sampling;
 };
@@ -23,6 +24,8 @@ static const struct option run_options[] = {
      "<|...|> in the text are control tokens"},
     {0, "session", OPTION_TEXT, offsetof(struct run_options, session), "FILE",
      "keep what was read of the prompt there, and begin with it next time"},
+    {0, "context-shift", OPTION_COUNT, offsetof(struct run_options, shift), "KEEP",
+     "when the context is full, forget half of what comes after its first KEEP tokens and go on"},
     SAMPLING_OPTIONS(run_options, sampling),
     OPTION_END,
 };
@@ -98,6 +101,17 @@ static int read_prompt(struct ob_session *session, const struct common_options *
     return code;
 }
 
+/* Said before a long prompt is read in vain. */
+static int check_shift(struct ob_session *session, size_t keep, size_t n_ctx)
+{
+    struct ob_error err;
+    if (n_ctx < 2 || keep > n_ctx - 2)
+        return report(EXIT_USAGE,
+                      "--context-shift %zu: a context of %zu tokens needs room behind them", keep,
+                      n_ctx);
+    return report_open(ob_session_shift(session, 0, 0, &err), &err);
+}
+
 /* Read the prompt's ids and write the continuation. */
 static int continue_ids(struct ob_model *model, const struct common_options *common,
                         const struct run_options *own, const struct sampling_request *request,
@@ -110,7 +124,10 @@ static int continue_ids(struct ob_model *model, const struct common_options *com
     int code = report_run(ob_session_open(model, NULL, &session, &err), &err);
     if (code != EXIT_DONE)
         return code;
-    code = read_prompt(session, common, own->session, ids, n_ids, &sync);
+    if (own->shift)
+        code = check_shift(session, own->shift, ob_model_get_info(model).n_ctx);
+    if (code == EXIT_DONE)
+        code = read_prompt(session, common, own->session, ids, n_ids, &sync);
     struct output out = {.common = common, .ids = json_array()};
     if (request->options.sampling.logprobs)
         out.logprobs = json_array();
@@ -168,6 +185,8 @@ static int run_run(int argc, char **argv)
     if (own.prompt && own.file)
         return report(EXIT_USAGE, "either -p TEXT or -f FILE is wanted, not both");
     code = sampling_request(&own.sampling, &common, &greedy, &request);
+    request.options.context_shift = own.shift > 0;
+    request.options.n_keep = own.shift;
     if (code != EXIT_DONE)
         return code;
     struct ob_model_options wanted = options_for_model(&common);
@@ -186,14 +205,19 @@ static int run_run(int argc, char **argv)
 
 const struct command run_command = {
     .name = "run",
-    .arguments = "[-m MODEL] [-p TEXT | -f FILE] [-n N] [--special] [--session FILE] [--json]",
+    .arguments = "[-m MODEL] [-p TEXT | -f FILE] [-n N] [--special] [--session FILE]\n"
+                 "                  [--context-shift KEEP] [--json]",
     .summary = "continue a text",
     .details =
         "Reads the prompt (-p, -f, or the standard input) and prints how the model goes on, greedily\n"
         "unless --temp is given. With --json: {\"ids\", \"text\", \"finish_reason\", \"prompt_tokens\",\n"
         "\"cached_tokens\"}; ids includes the end token.\n"
         "With --session FILE what was read of the prompt is kept, and a later prompt that begins with\n"
-        "the same tokens reads only the rest.\n\n"
+        "the same tokens reads only the rest.\n"
+        "A full context ends the text, unless --context-shift KEEP makes room: the oldest half of what comes\n"
+        "after the first KEEP tokens is forgotten. What is left was read with the rest in view, so the text\n"
+        "differs from one that a fresh start would give. Not for models with recurrent layers, nor with\n"
+        "--kv q8 or q4, nor where the model file scales positions (YaRN).\n\n"
         "Examples:\n"
         "  onebit run -p 'The city of London is' -n 40\n"
         "  onebit run -m model.gguf -f story.txt -n 200 --temp 0.8 --top-p 0.95 --seed 7\n"

@@ -59,15 +59,18 @@ static int print_snapshot(const struct ob_snapshot *snapshot, bool json)
 {
     struct ob_snapshot_info i = ob_snapshot_get_info(snapshot);
     if (json)
-        return report_json(json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s}", "model",
-                                     i.model, "arch", i.arch, "model_hash", i.model_hash, "tokens",
-                                     (json_int_t)i.n_ids, "bytes", (json_int_t)i.n_bytes, "kv",
-                                     i.kv, "activation", i.activation, "rope", i.rope, "kernels",
-                                     i.kernels, "engine", i.engine));
+        return report_json(json_pack(
+            "{s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s}", "model", i.model, "arch",
+            i.arch, "model_hash", i.model_hash, "tokens", (json_int_t)i.n_ids, "shifted_from",
+            (json_int_t)i.shifted_from, "bytes", (json_int_t)i.n_bytes, "kv", i.kv, "activation",
+            i.activation, "rope", i.rope, "kernels", i.kernels, "engine", i.engine));
     printf("model       %s (%s), file %s\ntokens      %zu\nbytes       %llu\nkv          %s\n"
            "activation  %s\nrope        %s\nkernels     %s\nengine      %s\n",
            i.model, i.arch, i.model_hash, i.n_ids, (unsigned long long)i.n_bytes, i.kv,
            i.activation, i.rope, i.kernels, i.engine);
+    if (i.shifted_from < i.n_ids)
+        printf("shifted     from token %zu on, which are read again when they are wanted\n",
+               i.shifted_from);
     return EXIT_DONE;
 }
 

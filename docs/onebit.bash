@@ -21,7 +21,8 @@ _onebit() {
     --format) options="q1_0 q2_0 q2_0_g128 q4_0 q8_0" ;;
     *)
         case ${COMP_WORDS[1]} in
-        run) options="$options --model $compute --seed $sampling --prompt --file --special --session" ;;
+        run) options="$options --model $compute --seed $sampling --prompt --file --special --session
+            --context-shift" ;;
         chat) options="$options --model $compute --template --seed $sampling --system --think --session" ;;
         session) [ "$COMP_CWORD" -eq 2 ] && options="list show save load rm" || options="$options --dir" ;;
         render) options="$options --model --template --think --preserve-thinking" ;;

@@ -223,6 +223,24 @@ const float *ob_session_logits(const struct ob_session *session);
  * gone: who cancels roll-backs keeps the ids and goes on with ob_session_sync. */
 ob_status ob_session_rollback(struct ob_session *session, size_t length, struct ob_error *err);
 
+/* Context shift: forget tokens [keep, keep + n), keep + n < length, and move those behind them down by n, so
+ * that there is room for more. Their keys are turned to the new positions; the logits stay. With n == 0
+ * nothing happens but what follows: OB_UNSUPPORTED on models with recurrent layers, caches of type q8 and
+ * q4, positions scaled by YaRN, backends that cannot copy states. OB_CONTEXT_FULL: no page is left for what
+ * is shared with other sessions, OB_NO_MEMORY, OB_INVALID_ARGUMENT: nothing was changed. A device that
+ * fails half-way leaves the session empty.
+ *
+ * How good it is. After k shifts a number of a key, one of a pair of length r that RoPE turns together, differs
+ * from the number that the same input gives at the new position by at most (8 + k) 2^-24 r in f32; in f16, where every
+ * shift rounds once more, by (2 + k) (2^-11 r + 2^-24) besides. That is for the input that the layer had: above the first layer keys
+ * and values were computed with the forgotten tokens in view, and stay so. So a shifted session is no session
+ * that has read its ledger: sync and roll-back keep none of it from the first shifted position on but read it
+ * again. Forks and snapshots of it are as shifted as it is. */
+ob_status ob_session_shift(struct ob_session *session, size_t keep, size_t n, struct ob_error *err);
+
+/* The first position whose state a shift has made another than reading gives; the length where there is none. */
+size_t ob_session_shifted_from(const struct ob_session *session);
+
 /* What a sync found. */
 struct ob_sync_report {
     size_t n_wanted;    /* tokens asked for */
@@ -235,7 +253,8 @@ struct ob_sync_report {
     int32_t held[6], wanted[6]; /* up to six ids on each side from n_common on, -1 where none */
 };
 
-/* Make the session hold exactly ids [n_ids], n_ids >= 1, reusing the longest usable prefix.
+/* Make the session hold exactly ids [n_ids], n_ids >= 1, reusing the longest usable prefix. The result
+ * equals a cold run, bit for bit.
  * `report` may be NULL. After OB_CANCELLED the session holds a prefix of ids. */
 ob_status ob_session_sync(struct ob_session *session, const int32_t *ids, size_t n_ids,
                           struct ob_sync_report *report, struct ob_error *err);
@@ -295,6 +314,7 @@ struct ob_snapshot_info {
     uint64_t n_bytes; /* of the file */
     const void *note; /* [n_note] */
     size_t n_note;
+    size_t shifted_from; /* as ob_session_shifted_from says */
 };
 struct ob_snapshot_info ob_snapshot_get_info(const struct ob_snapshot *snapshot);
 
@@ -370,6 +390,11 @@ struct ob_generate_options {
     bool ignore_eos; /* tokens that end an answer are text like any other */
     size_t n_prompt; /* tokens of the session that count as given, not generated, for
                                      the penalties; 0: all that it holds now */
+
+    /* A session that is full is shifted (ob_session_shift), half of what comes after its first n_keep tokens
+     * forgotten, and the answer goes on. */
+    bool context_shift;
+    size_t n_keep; /* at most its n_ctx - 2 */
 };
 
 /* One generated token. Pointers are valid during the call only. */

@@ -101,6 +101,15 @@ static json_int_t field_of_run(const char *field)
     return value;
 }
 
+/* How many ids the object that run --json printed has. */
+static size_t count_run_ids(void)
+{
+    json_t *object = json_loads(out, 0, NULL);
+    size_t n = json_array_size(json_object_get(object, "ids"));
+    json_decref(object);
+    return n;
+}
+
 /* run --session: the same prompt again reads nothing, a longer one only its rest, and the text is the
  * same as without it. What is damaged or of another kind is refused and left alone. */
 static void test_run_session(void **state)
@@ -144,6 +153,32 @@ static void test_run_session(void **state)
     unlink(file);
     RUN("run", "-m", DEMO, "-p", more, "-n", "1", "--session", in_folder("none/run.session"));
     expect_failure(1, "none/run.session");
+}
+
+/* run --context-shift goes past a full context, on models that allow it. */
+static void test_run_shift(void **state)
+{
+    (void)state;
+    const char *dense = MODEL("qwen3-q1"), *part = "finish_reason\":\"length";
+    RUN("run", "-m", dense, "-p", "one two three", "--ctx", "40", "--ignore-eos", "-n", "100",
+        "--json");
+    expect_success();
+    assert_non_null(strstr(out, part));
+    size_t until_full = count_run_ids();
+    assert_true(until_full > 10 && until_full <= 40);
+    RUN("run", "-m", dense, "-p", "one two three", "--ctx", "40", "--ignore-eos", "-n", "100",
+        "--json", "--context-shift", "4");
+    expect_success();
+    assert_non_null(strstr(out, part));
+    assert_int_equal(count_run_ids(), 100);
+    RUN("run", "-p", "x", "-n", "4", "--context-shift", "4");
+    expect_failure(3, "recurrent states");
+    RUN("run", "-m", dense, "-p", "x", "-n", "4", "--context-shift", "4", "--kv", "q8");
+    expect_failure(3, "keys of type q8");
+    RUN("run", "-m", MODEL("qwen3-yarn"), "-p", "x", "-n", "4", "--context-shift", "4");
+    expect_failure(3, "YaRN");
+    RUN("run", "-m", dense, "-p", "x", "--ctx", "40", "--context-shift", "39");
+    expect_failure(2, "--context-shift 39");
 }
 
 static void test_wrong_usage(void **state)
@@ -849,6 +884,7 @@ int main(void)
         cmocka_unit_test(test_render),
         cmocka_unit_test(test_help_and_version),
         cmocka_unit_test(test_run_session),
+        cmocka_unit_test(test_run_shift),
         cmocka_unit_test(test_wrong_usage),
         cmocka_unit_test(test_default_model),
         cmocka_unit_test(test_unsupported_requests),

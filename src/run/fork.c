@@ -78,6 +78,7 @@ ob_status ob_session_fork(const struct ob_session *from, struct ob_session **out
     memcpy(to->logits, from->logits, (size_t)from->model->plan->n_vocab * sizeof *to->logits);
     to->length = from->length;
     to->logits_at = from->logits_at;
+    to->shifted_from = from->shifted_from;
     to->park = from->park;
     *out = to;
     return OB_OK;
@@ -97,6 +98,7 @@ void ob_session_swap(struct ob_session *a, struct ob_session *b)
     SWAP(size_t, a->length, b->length);
     SWAP(float *, a->logits, b->logits);
     SWAP(size_t, a->logits_at, b->logits_at);
+    SWAP(size_t, a->shifted_from, b->shifted_from);
     SWAP(struct ob_checkpoints, a->checkpoints, b->checkpoints);
     SWAP(size_t, a->checkpoint_bytes, b->checkpoint_bytes);
 }

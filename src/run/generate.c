@@ -13,7 +13,9 @@
 struct ob_generation {
     struct ob_session *session;
     size_t max_tokens, n_prompt;
-    bool ignore_eos;
+    bool ignore_eos, shifts; /* shifts: goes on past a full session */
+    size_t n_keep;
+    size_t n_dropped; /* tokens so far */
     struct ob_sampler *sampler;
     struct ob_stop *stop;
     struct ob_utf8_stream utf8;
@@ -122,7 +124,8 @@ static bool take(struct ob_generation *g, const struct ob_sampled *sampled)
         ob_utf8_stream_bytes(&g->utf8, bytes.ptr, bytes.len, g->characters, 3 * (bytes.len + 3));
     struct ob_stop_result r = ob_stop_feed(g->stop, g->characters, n, g->safe);
     const struct ob_session *s = g->session;
-    bool full = s->length == s->n_ctx; /* no room to read it: the answer ends here, truthfully */
+    /* No room to read it: the answer ends here, truthfully. */
+    bool full = s->length == s->n_ctx && !g->shifts;
     bool last = r.matched || full || (g->max_tokens > 0 && g->result.n_tokens >= g->max_tokens);
     g->result.finish = r.matched ? OB_FINISH_STOP_STRING : OB_FINISH_LENGTH;
     n = r.n_out;
@@ -138,12 +141,24 @@ static bool take(struct ob_generation *g, const struct ob_sampled *sampled)
     return last;
 }
 
+/* Room for what is read next. */
+static ob_status shift(struct ob_generation *g, struct ob_error *err)
+{
+    struct ob_session *s = g->session;
+    size_t n = (s->n_ctx - g->n_keep) / 2;
+    OB_TRY(ob_session_shift(s, g->n_keep, n, err));
+    g->n_dropped += n;
+    if (g->n_prompt > g->n_keep)
+        g->n_prompt -= n < g->n_prompt - g->n_keep ? n : g->n_prompt - g->n_keep;
+    return OB_OK;
+}
+
 ob_status ob_generation_step(struct ob_generation *g, int32_t *id, bool *over, struct ob_error *err)
 {
     const struct ob_session *s = g->session;
     struct ob_sample_input input = {
         .logits = ob_session_logits(s),
-        .position = s->length,
+        .position = s->length + g->n_dropped, /* no draw of random numbers comes twice */
         .history = {.ids = s->ids, .n = s->length, .n_prompt = g->n_prompt},
     };
     struct ob_sampled sampled;
@@ -153,7 +168,7 @@ ob_status ob_generation_step(struct ob_generation *g, int32_t *id, bool *over, s
     OB_TRY(ob_sampler_sample(g->sampler, &input, &sampled, err));
     *id = sampled.id;
     *over = take(g, &sampled);
-    return OB_OK;
+    return !*over && s->length == s->n_ctx ? shift(g, err) : OB_OK;
 }
 
 void ob_generation_add(struct ob_generation *g, size_t n)
@@ -177,6 +192,19 @@ void ob_generation_destroy(struct ob_generation *g)
     free(g);
 }
 
+static ob_status check_shift(const struct ob_session *s, const struct ob_generate_options *options,
+                             struct ob_error *err)
+{
+    if (!options->context_shift)
+        return OB_OK;
+    OB_TRY(ob_model_can_shift(s->model, err));
+    if (s->n_ctx < 2 || options->n_keep > s->n_ctx - 2)
+        return ob_fail(err, OB_INVALID_ARGUMENT,
+                       "a shift that keeps the first %zu tokens makes no room in a session of %zu",
+                       options->n_keep, s->n_ctx);
+    return OB_OK;
+}
+
 ob_status ob_generation_create(struct ob_session *session,
                                const struct ob_generate_options *options, ob_delta_fn fn,
                                void *context, struct ob_generation **out, struct ob_error *err)
@@ -187,13 +215,16 @@ ob_status ob_generation_create(struct ob_session *session,
     if (!ob_session_logits(session))
         return ob_fail(err, OB_INVALID_ARGUMENT,
                        "nothing to go on from: the session holds no token, or a read was stopped");
+    options = options ? options : &defaults;
+    OB_TRY(check_shift(session, options, err));
     struct ob_generation *g = ob_calloc(1, sizeof *g);
     if (!g)
         return ob_fail_memory(err, sizeof *g, "a generation");
-    options = options ? options : &defaults;
     g->session = session;
     g->max_tokens = options->max_tokens;
     g->ignore_eos = options->ignore_eos;
+    g->shifts = options->context_shift;
+    g->n_keep = options->n_keep;
     g->fn = fn;
     g->context = context;
     g->n_prompt = session->length;

@@ -72,8 +72,10 @@ void ob_park_use_store(struct ob_park *park, struct ob_store *store)
 static ob_status store(struct ob_park *park, struct ob_session *s, struct ob_error *err)
 {
     char name[OB_STORE_NAME];
+    size_t n = ob_session_shifted_from(s); /* one that was shifted is another session */
+    XXH64_hash_t seed = n < s->length ? n + 1 : 0;
     snprintf(name, sizeof name, "auto-%016llx",
-             (unsigned long long)XXH3_64bits(s->ids, s->length * sizeof *s->ids));
+             (unsigned long long)XXH3_64bits_withSeed(s->ids, s->length * sizeof *s->ids, seed));
     pthread_mutex_lock(&park->store_lock);
     ob_status status = ob_store_save(park->store, s, name, NULL, 0, err);
     pthread_mutex_unlock(&park->store_lock);
@@ -184,7 +186,8 @@ static bool would_lose(const struct ob_session *s, const int32_t *ids, size_t n_
 {
     size_t common;
     ob_session_usable(s, ids, n_ids, &common);
-    return s->length - common >= OB_PARK_LEAST && ob_session_logits(s);
+    size_t n = ob_session_shifted_from(s);
+    return n > common && n - common >= OB_PARK_LEAST && ob_session_logits(s);
 }
 
 /* Park a copy of what `s` holds and would lose. */
@@ -268,7 +271,7 @@ ob_status ob_session_park(struct ob_session *s, struct ob_error *err)
     OB_TRY(ob_session_open(s->model, &options, &parked, err));
     parked->park = s->park;
     ob_session_swap(s, parked);
-    if (parked->length < OB_PARK_LEAST) {
+    if (ob_session_shifted_from(parked) < OB_PARK_LEAST) {
         ob_session_close(parked);
         return OB_OK;
     }

@@ -3,7 +3,8 @@
  * The invariant: the backend's state holds exactly the tokens of the ledger, and `logits` belongs to
  * the first `logits_at` of them, all unless a read was stopped. A recurrent state cannot be cut, so
  * going back means keeping what the state or a checkpoint can keep and reading the rest again;
- * nothing is ever approximated. */
+ * nothing is ever approximated. Only a context shift (shift.c) makes a state that reading would not have
+ * made, and where it begins is remembered. */
 #include "run/session.h"
 
 #include <stdlib.h>
@@ -72,6 +73,7 @@ ob_status ob_session_open(struct ob_model *model, const struct ob_session_option
         return ob_fail_memory(err, sizeof *s, "a session");
     s->model = model;
     s->n_ctx = n_ctx;
+    s->shifted_from = OB_UNSHIFTED;
     s->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : CHECKPOINT_EVERY;
     s->checkpoint_bytes = o->checkpoint_bytes ? o->checkpoint_bytes : CHECKPOINT_BYTES;
     ob_status status = allocate(s, err);
@@ -131,17 +133,24 @@ ob_status ob_session_reserve(struct ob_session *s, size_t kept, size_t n_tokens,
     return status;
 }
 
-/* Fewer pages than it has: cannot fail. */
-static void give_back_pages(struct ob_session *s)
+void ob_session_give_back_pages(struct ob_session *s)
 {
     ob_status status = ob_session_reserve(s, s->length, s->length, NULL);
     (void)status;
+}
+
+/* What was moved may be gone now. */
+static void follow_shift(struct ob_session *s)
+{
+    if (s->length <= s->shifted_from)
+        s->shifted_from = OB_UNSHIFTED;
 }
 
 void ob_session_follow_state(struct ob_session *s)
 {
     s->length = backend_of(s)->state_truncate(s->model->engine, s->state, s->length);
     s->logits_at = 0;
+    follow_shift(s);
     ob_checkpoints_forget_after(&s->checkpoints, s->length);
 }
 
@@ -282,7 +291,7 @@ static ob_status append(struct ob_session *s, const int32_t *ids, size_t n_ids,
     OB_TRY(ob_session_reserve(s, s->length, s->length + n_ids, err));
     ob_status status = read_ids(s, ids, n_ids, sink, err);
     if (status != OB_OK)
-        give_back_pages(s);
+        ob_session_give_back_pages(s);
     return status;
 }
 
@@ -326,6 +335,8 @@ size_t ob_session_usable(const struct ob_session *s, const int32_t *ids, size_t 
     while (common < s->length && common < n_ids && s->ids[common] == ids[common])
         common++;
     *n_common = common;
+    if (common > s->shifted_from) /* only models that can be cut anywhere are shifted */
+        return s->shifted_from;
     if (common == s->length && (common < n_ids || s->logits_at == common))
         return common;
     if (s->checkpoints.fixed_floats > 0) /* 0: all is read again */
@@ -355,14 +366,17 @@ static ob_status keep_prefix(struct ob_session *s, size_t kept, struct ob_error 
     } else {
         s->length = backend_of(s)->state_truncate(s->model->engine, s->state, kept);
     }
+    follow_shift(s);
     pthread_mutex_unlock(&s->model->lock);
     return status;
 }
 
 /* Why no more than `reused` of the session's tokens were kept, of which `most` could have been. */
 static const char *why_reused(const struct ob_session *s, size_t held, size_t wanted, size_t common,
-                              size_t most, size_t reused)
+                              size_t most, size_t reused, bool shifted)
 {
+    if (shifted)
+        return "a context shift moved what came after that, so it is read again";
     if (reused == most && common < held)
         return wanted == common ? "what is wanted is the beginning of what was held"
                                 : "the tokens differ from there on";
@@ -382,13 +396,15 @@ static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids,
 {
     struct sink none = {0};
     size_t held = s->length, common, kept = ob_session_usable(s, ids, n_ids, &common);
+    bool shifted = common > s->shifted_from;
     OB_TRY(ob_session_reserve(s, kept, n_ids, err));
     ob_status status = OB_OK;
     if (kept < held) {
         status = keep_prefix(s, kept, err);
         kept = s->length;
-        report->reason = why_reused(s, held, n_ids, common,
-                                    kept + 1 == common && common == n_ids ? kept : common, kept);
+        report->reason =
+            why_reused(s, held, n_ids, common,
+                       kept + 1 == common && common == n_ids ? kept : common, kept, shifted);
     }
     if (status == OB_OK)
         status = read_ids(s, ids + kept, n_ids - kept, &none, err);
@@ -398,7 +414,7 @@ static ob_status hold(struct ob_session *s, const int32_t *ids, size_t n_ids,
         report->source = kept < held && s->checkpoints.fixed_floats > 0 ? "checkpoint" : "ledger";
     report->n_reused = kept;
     report->n_read = s->length - kept;
-    give_back_pages(s);
+    ob_session_give_back_pages(s);
     return status;
 }
 
@@ -407,7 +423,7 @@ ob_status ob_session_rollback(struct ob_session *s, size_t length, struct ob_err
     if (length > s->length)
         return ob_fail(err, OB_INVALID_ARGUMENT,
                        "cannot go back to %zu tokens: the session holds %zu", length, s->length);
-    if (length == s->length && (length == 0 || s->logits_at == length))
+    if (length == s->length && (length == 0 || s->logits_at == length) && length <= s->shifted_from)
         return OB_OK;
     struct ob_sync_report report = {0};
     return hold(s, s->ids, length, &report, err);

@@ -5,6 +5,8 @@
 #include "run/checkpoint.h"
 #include "run/model.h"
 
+#define OB_UNSHIFTED SIZE_MAX
+
 struct ob_session {
     struct ob_model *model;
     struct ob_state *state;
@@ -15,6 +17,10 @@ struct ob_session {
 
     float *logits;    /* [n_vocab], after the first logits_at tokens */
     size_t logits_at; /* 0: of nothing; other than length after a read that was stopped */
+
+    /* From this position on the state is not what reading the ledger gives, since a context shift moved
+     * it (shift.c); OB_UNSHIFTED: there is none. Nothing from there on is ever reused for a wanted token. */
+    size_t shifted_from;
 
     struct ob_checkpoints checkpoints; /* each of a prefix of the ledger */
     size_t checkpoint_every;           /* tokens, in long reads */
@@ -44,6 +50,9 @@ ob_status ob_session_checkpoint(struct ob_session *session, struct ob_error *err
 ob_status ob_session_reserve(struct ob_session *session, size_t kept, size_t n_tokens,
                              struct ob_error *err);
 
+/* Back to the pages that the session's tokens need, which are no more than it has: cannot fail. */
+void ob_session_give_back_pages(struct ob_session *session);
+
 /* Tokens of the session that it could keep on the way to holding ids [n_ids]; *n_common is how many its
  * ledger has in common with them. */
 size_t ob_session_usable(const struct ob_session *session, const int32_t *ids, size_t n_ids,
@@ -54,6 +63,9 @@ void ob_session_swap(struct ob_session *a, struct ob_session *b);
 
 /* Bytes of memory that what the session holds takes. Pages that are shared count for each. */
 size_t ob_session_bytes(const struct ob_session *session);
+
+/* Whether sessions of the model can be shifted (ob_session_shift); OB_UNSUPPORTED naming why not. */
+ob_status ob_model_can_shift(const struct ob_model *model, struct ob_error *err);
 
 /* After a failed run the ledger follows what the state still holds. Locked. */
 void ob_session_follow_state(struct ob_session *session);

@@ -4,6 +4,9 @@
  *   chunks    one after the other, in the order of the manifest, without gaps
  *   manifest  JSON: what made the snapshot, and name, bytes and checksum of every chunk
  *
+ * The version is 2, or 3 where a context shift has moved tokens: the manifest then has "shifted_from", and an engine
+ * that knows nothing of shifts refuses the file.
+ *
  * All numbers are little-endian. Checksums are XXH3, 128 bits for chunks and manifest, against
  * accidents, not against malice. A chunk is independent of the others:
  *
@@ -30,6 +33,8 @@
 
 enum {
     OB_SNAPSHOT_VERSION = 2,
+    OB_SNAPSHOT_VERSION_SHIFTED =
+        3, /* the same of a session that was shifted: the manifest says from where */
     /* Counts the changes of any result of the kernels in any bit. */
     OB_SNAPSHOT_ARITHMETIC = 1,
     OB_SNAPSHOT_IDENTITY = 5,

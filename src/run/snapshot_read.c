@@ -49,9 +49,10 @@ static ob_status read_header(const struct ob_snapshot *s, struct ob_snapshot_hea
     memcpy(h, s->map.data, sizeof *h);
     if (h->header_hash != XXH3_64bits(h, offsetof(struct ob_snapshot_header, header_hash)))
         return ob_fail(err, OB_BAD_FILE, "%s: the header is damaged", s->path);
-    if (h->version != OB_SNAPSHOT_VERSION)
-        return ob_fail(err, OB_UNSUPPORTED, "%s: format version is %u, this engine reads %d",
-                       s->path, (unsigned)h->version, OB_SNAPSHOT_VERSION);
+    if (h->version != OB_SNAPSHOT_VERSION && h->version != OB_SNAPSHOT_VERSION_SHIFTED)
+        return ob_fail(err, OB_UNSUPPORTED, "%s: format version is %u, this engine reads %d and %d",
+                       s->path, (unsigned)h->version, OB_SNAPSHOT_VERSION,
+                       OB_SNAPSHOT_VERSION_SHIFTED);
     if (h->manifest_at < sizeof *h || h->manifest_at > s->map.bytes ||
         h->manifest_bytes != s->map.bytes - h->manifest_at)
         return ob_fail(err, OB_BAD_FILE, "%s: the file has %zu bytes, its header says otherwise",
@@ -146,6 +147,21 @@ static ob_status read_info(struct ob_snapshot *s, struct ob_error *err)
     return OB_OK;
 }
 
+/* Where a shift began, which both the version and the manifest must say. */
+static ob_status read_shift(struct ob_snapshot *s, uint32_t version, struct ob_error *err)
+{
+    const json_t *from = json_object_get(s->manifest, "shifted_from");
+    bool shifted = version == OB_SNAPSHOT_VERSION_SHIFTED;
+    s->info.shifted_from = s->info.n_ids;
+    if (shifted && json_is_integer(from) && json_integer_value(from) >= 0 &&
+        (uint64_t)json_integer_value(from) < s->info.n_ids)
+        s->info.shifted_from = (size_t)json_integer_value(from);
+    if (shifted != (from != NULL) || (shifted && s->info.shifted_from == s->info.n_ids))
+        return ob_fail(err, OB_BAD_FILE,
+                       "%s: manifest: shifted_from is not what a session can have", s->path);
+    return OB_OK;
+}
+
 static ob_status open_parts(struct ob_snapshot *s, struct ob_error *err)
 {
     struct ob_snapshot_header header;
@@ -153,7 +169,8 @@ static ob_status open_parts(struct ob_snapshot *s, struct ob_error *err)
     OB_TRY(read_header(s, &header, err));
     OB_TRY(read_manifest(s, &header, err));
     OB_TRY(lay_out(s, header.manifest_at, err));
-    return read_info(s, err);
+    OB_TRY(read_info(s, err));
+    return read_shift(s, header.version, err);
 }
 
 ob_status ob_snapshot_open(const char *path, struct ob_snapshot **out, struct ob_error *err)
@@ -298,6 +315,8 @@ static ob_status take_over(struct ob_session *s, const struct ob_snapshot *snaps
     memcpy(s->logits, snapshot->chunks[1].data, snapshot->chunks[1].bytes);
     s->length = n_ids;
     s->logits_at = snapshot->chunks[1].bytes > 0 ? n_ids : 0;
+    s->shifted_from =
+        snapshot->info.shifted_from < n_ids ? snapshot->info.shifted_from : OB_UNSHIFTED;
     return OB_OK;
 }
 
@@ -309,6 +328,8 @@ ob_status ob_session_restore(struct ob_session *s, struct ob_snapshot *snapshot,
     struct ob_chunk *chunks;
     size_t n;
     OB_TRY(check_identity(snapshot, m, err));
+    if (snapshot->info.shifted_from < snapshot->info.n_ids)
+        OB_TRY(ob_model_can_shift(m, err)); /* else no session of it is ever shifted */
     OB_TRY(read_content(snapshot, &content, err));
     OB_TRY(ob_snapshot_chunks(m, &content, &chunks, &n, err));
     ob_status status = check_chunks(snapshot, m, chunks, n, err);

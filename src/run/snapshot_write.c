@@ -102,6 +102,11 @@ static ob_status write_chunk(struct writer *w, const struct ob_chunk *chunk, XXH
     return OB_OK;
 }
 
+static bool is_shifted(const struct ob_session *s)
+{
+    return ob_session_shifted_from(s) < s->length;
+}
+
 /* The manifest as text; NULL without memory. */
 static char *make_manifest(struct writer *w)
 {
@@ -115,6 +120,9 @@ static char *make_manifest(struct writer *w)
                              "chunks", w->chunks);
     bool ok = root != NULL;
     pthread_mutex_lock(&m->lock);
+    if (ok && is_shifted(w->session))
+        ok = json_object_set_new(root, "shifted_from",
+                                 json_integer((json_int_t)w->session->shifted_from)) == 0;
     for (size_t i = 0; ok && (name = ob_snapshot_identity(m, i, &value)) != NULL; i++)
         ok = json_object_set_new(root, name, json_string(value)) == 0;
     pthread_mutex_unlock(&m->lock);
@@ -129,7 +137,9 @@ static ob_status write_manifest(struct writer *w, struct ob_error *err)
     if (!text)
         return ob_fail(err, OB_NO_MEMORY, "not enough memory for the snapshot's manifest");
     struct ob_snapshot_header header = {
-        .version = OB_SNAPSHOT_VERSION, .manifest_at = w->at, .manifest_bytes = strlen(text)};
+        .version = is_shifted(w->session) ? OB_SNAPSHOT_VERSION_SHIFTED : OB_SNAPSHOT_VERSION,
+        .manifest_at = w->at,
+        .manifest_bytes = strlen(text)};
     memcpy(header.magic, ob_snapshot_magic, sizeof header.magic);
     XXH128_canonical_t sum;
     XXH128_canonicalFromHash(&sum, XXH3_128bits(text, header.manifest_bytes));

@@ -149,7 +149,8 @@ static ob_status put_row(struct ob_store *s, const char *name, const char *path,
     ob_status status =
         prepare(s, "INSERT OR REPLACE INTO sessions VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)", &put, err);
     if (status == OB_OK) {
-        size_t n_head = info.n_ids < HEAD_TOKENS ? info.n_ids : HEAD_TOKENS;
+        size_t n = info.shifted_from; /* what can be found */
+        size_t n_head = n < HEAD_TOKENS ? n : HEAD_TOKENS;
         sqlite3_bind_text(put, 1, name, -1, SQLITE_TRANSIENT);
         sqlite3_bind_text(put, 2, stamp, -1, SQLITE_TRANSIENT);
         sqlite3_bind_text(put, 3, info.model[0] ? info.model : info.arch, -1, SQLITE_TRANSIENT);
@@ -158,7 +159,7 @@ static ob_status put_row(struct ob_store *s, const char *name, const char *path,
         sqlite3_bind_int64(put, 6, (sqlite3_int64)info.n_bytes);
         sqlite3_bind_int64(put, 7, used);
         sqlite3_bind_blob64(put, 8, info.ids, n_head * sizeof *info.ids, SQLITE_STATIC);
-        sqlite3_bind_blob64(put, 9, info.ids, info.n_ids * sizeof *info.ids, SQLITE_STATIC);
+        sqlite3_bind_blob64(put, 9, info.ids, n * sizeof *info.ids, SQLITE_STATIC);
         status = finish(s, put, err);
     }
     ob_snapshot_close(snapshot);

@@ -57,7 +57,8 @@ ob_status ob_store_list(struct ob_store *store,
                         struct ob_error *err);
 
 /* The session with the longest prefix of ids [n_ids] that a session of this model could go on from byte
- * for byte (same model file, options and kernels): *n_tokens of it, and its name. 0: none. */
+ * for byte (same model file, options and kernels, not behind a context shift): *n_tokens of it, and its name.
+ * 0: none. */
 ob_status ob_store_find(struct ob_store *store, struct ob_model *model, const int32_t *ids,
                         size_t n_ids, char name[OB_STORE_NAME], size_t *n_tokens,
                         struct ob_error *err);
